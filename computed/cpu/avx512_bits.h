@@ -11,6 +11,13 @@ INLINE __m256i load256(const void *p) { return _mm256_loadu_si256(p); }
 INLINE __m128i load128(const void *p) { return _mm_loadu_si128(p); }
 INLINE void store128(void *p, __m128i v) { _mm_storeu_si128(p, v); }
 
+/* Moves bit `bit` of each byte of h to bit 4, above the nibble v. */
+INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
+{
+    h = bit > 4 ? _mm512_srli_epi16(h, (unsigned)(bit - 4)) : _mm512_slli_epi16(h, (unsigned)(4 - bit));
+    return _mm512_ternarylogic_epi32(v, h, bytes512(16), 0xf8); /* v | (h & 16) */
+}
+
 INLINE __m512i halves(int low, int high) { return _mm512_set_epi64(high, high, high, high, low, low, low, low); }
 
 /* 32 bytes twice: the upper copy shifted right by `high` bits, the lower by `low`, so that two sub-blocks' bits are

@@ -259,11 +259,11 @@ INLINE void simple_outputs(const struct pass *p, uint32_t o, const uint32_t pair
 /* ---- simple blocks of a quarter of interleaved tiles */
 
 /* 32 values of a quarter's first two outputs, or of its last two, eight by eight. */
-#define TILE_QUAD(kind, words, h, part, pattern)                                                                       \
+#define TILE_QUAD(kind, words, h, part, pattern, fifth)                                                                \
     ({                                                                                                                 \
         const int two_ = (h) ? LAST_TWO : FIRST_TWO;                                                                   \
-        const struct pair first_ = (kind)->values(quarter(words, two_, 0, pattern), part),                             \
-                          last_ = (kind)->values(quarter(words, two_, 2, pattern), part);                              \
+        const struct pair first_ = (kind)->values(quarter(words, two_, 0, pattern, fifth), part),                      \
+                          last_ = (kind)->values(quarter(words, two_, 2, pattern, fifth), part);                       \
         (struct quad){{first_.v[0], last_.v[0], first_.v[1], last_.v[1]}};                                             \
     })
 
@@ -290,11 +290,14 @@ INLINE void simple_quarter(const struct pass *p, uint32_t o, const uint32_t pair
         no_sums(pairs, acc);
         for (uint32_t b = ntx__lane_order[turn]; b < nb; b += LANES, next_tile(&tile, kind->block_bytes)) {
             struct quad v[TWINS];
-            float32x4_t d[TWINS];
+            float32x4_t d[TWINS], m[TWINS];
+            const uint8_t *fifth = quarter_fifths(tile.heads, q, pattern);
             for (int h = 0; h < TWINS; h++)
-                v[h] = TILE_QUAD(kind, tile.words + 16 * q, h, 0, pattern);
-            by_twos(quarter_scales(tile.heads, q, kind), d);
-            simple_block(p, b, pairs, kind, v, d, d, acc);
+                v[h] = TILE_QUAD(kind, tile.words + 16 * q, h, 0, pattern, fifth);
+            const float32x4_t scales = quarter_scales(tile.heads, q, kind);
+            by_twos(scales, d);
+            by_twos(kind->has_min ? quarter_minima(tile.heads, q) : scales, m);
+            simple_block(p, b, pairs, kind, v, d, m, acc);
         }
         keep_sums(pairs, acc, lanes[ntx__lane_order[turn]]);
     }
@@ -576,7 +579,7 @@ INLINE void super_quarter(const struct pass *p, uint32_t o, const uint32_t pairs
                 const int swapped = (k & 4) + (k & 1) * 2 + (k >> 1 & 1), t = kind->by_16 ? swapped : k;
                 struct quad v[TWINS];
                 for (int h = 0; h < TWINS; h++)
-                    v[h] = TILE_QUAD(kind, words, h, t, pattern);
+                    v[h] = TILE_QUAD(kind, words, h, t, pattern, NULL);
                 super_32(p, b, t, pairs, kind, v, subs, dot);
             }
             by_twos(heads.d, d);

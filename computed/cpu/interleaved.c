@@ -24,6 +24,9 @@ struct rows {
     struct x_parts at;
 };
 
+/* How a type's minima count: j times m is added (Q4_1, Q5_1) or taken away (Q4_K, Q5_K). */
+enum minima { NO_MINIMA, ADDED, TAKEN };
+
 /* Results of a tile: exact integers per row, and their scales. j and m: minima, in types that have them. */
 struct tile {
     __m512i i[ROWS], j[ROWS];
@@ -284,17 +287,21 @@ INLINE void start_simple(const struct rows *x, uint32_t b, const int n, struct t
                                         spread_dword(x->x[r] + x->at.sums_at + 4 * (size_t)b));
 }
 
-/* values: the table of a nibble's values; NULL: the nibble itself. */
+/* values: the table of a nibble's values; NULL: the nibble itself. fifth: bits above the nibbles, or NULL. */
 INLINE void nibbles(const uint8_t *w, const struct rows *x, uint32_t b, const int n, struct tile *out,
-                    const __m512i *values)
+                    const __m512i *values, const uint8_t *fifth)
 {
-    const __m512i low = bytes512(15);
+    const __m512i low = bytes512(15), above = fifth ? dword(fifth, 0) : low;
 #pragma GCC unroll 4
     for (int k = 0; k < 4; k++) {
         __m512i v = dword(w, k), lo = _mm512_and_si512(v, low), hi = _mm512_and_si512(_mm512_srli_epi16(v, 4), low);
         if (values) {
             lo = _mm512_shuffle_epi8(*values, lo);
             hi = _mm512_shuffle_epi8(*values, hi);
+        }
+        if (fifth) {
+            lo = with_fifth(lo, above, k);
+            hi = with_fifth(hi, above, 4 + k);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < n; r++) {
@@ -310,7 +317,41 @@ INLINE void tile_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *
 {
     out->d = half_words(head);
     start_simple(x, b, n, out, 8);
-    nibbles(w, x, b, n, out, NULL);
+    nibbles(w, x, b, n, out, NULL, NULL);
+}
+
+/* Heads of pairs d, m. Each row's sum of x is multiplied by m. */
+INLINE void minima_of_pairs(const uint8_t *head, const struct rows *x, uint32_t b, const int n, struct tile *out)
+{
+    const __m512i pairs = dword(head, 0);
+    out->d = widen_low_halves(pairs);
+    out->m = widen_low_halves(_mm512_srli_epi32(pairs, 16));
+    for (int r = 0; r < n; r++) {
+        out->i[r] = _mm512_setzero_si512();
+        out->j[r] = spread_dword(x->x[r] + x->at.sums_at + 4 * (size_t)b);
+    }
+}
+
+INLINE void tile_q4_1(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                      struct tile *out)
+{
+    minima_of_pairs(head, x, b, n, out);
+    nibbles(w, x, b, n, out, NULL, NULL);
+}
+
+INLINE void tile_q5_0(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                      struct tile *out)
+{
+    out->d = half_words(head);
+    start_simple(x, b, n, out, 16);
+    nibbles(w, x, b, n, out, NULL, head + ntx__fifth_at(sizeof(struct ntx_block_q5_0)));
+}
+
+INLINE void tile_q5_1(const uint8_t *w, const uint8_t *head, const struct rows *x, uint32_t b, const int n,
+                      struct tile *out)
+{
+    minima_of_pairs(head, x, b, n, out);
+    nibbles(w, x, b, n, out, NULL, head + ntx__fifth_at(sizeof(struct ntx_block_q5_1)));
 }
 
 #define SCALES_half(head) half_words(head)
@@ -322,7 +363,7 @@ INLINE void tile_q4_0(const uint8_t *w, const uint8_t *head, const struct rows *
         const __m512i values = raised_##type();                                                                        \
         out->d = SCALES_##scale(head);                                                                                 \
         start_simple(x, b, n, out, 1 << raise);                                                                        \
-        nibbles(w, x, b, n, out, &values);                                                                             \
+        nibbles(w, x, b, n, out, &values, NULL);                                                                       \
     }
 NTX_LOOKUPS(TILE_LOOKUP)
 
@@ -367,8 +408,8 @@ INLINE void fetch_tile(const uint8_t *w, size_t bytes, const uint8_t *end, const
 
 /* n rows times the `blocks` tiles of a slice; end: end of the weights. */
 INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks, const struct rows *x, const int n,
-                           float *y, size_t ldy, const size_t block_bytes, const bool has_min, const enum fetch fetch,
-                           tile_fn *tile)
+                           float *y, size_t ldy, const size_t block_bytes, const enum minima minima,
+                           const enum fetch fetch, tile_fn *tile)
 {
     float tree[TREE_LEVELS][ROWS][OUTS] __attribute__((aligned(64)));
     uint32_t turns_log2;
@@ -384,7 +425,9 @@ INLINE void multiply_slice(const uint8_t *w, const uint8_t *end, uint32_t blocks
             for (int r = 0; r < n; r++) {
                 __m512 dx = _mm512_castsi512_ps(spread_dword(x->x[r] + x->at.d_at + 4 * (size_t)b));
                 v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(k.i[r]), _mm512_mul_ps(k.d, dx), v[r]);
-                if (has_min)
+                if (minima == ADDED)
+                    v[r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(k.j[r]), _mm512_mul_ps(k.m, dx), v[r]);
+                if (minima == TAKEN)
                     v[r] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(k.j[r]), _mm512_mul_ps(k.m, dx), v[r]);
             }
         }
@@ -429,17 +472,17 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
 }
 
 /* how: the block's type, or a variant that needs more of the processor. */
-#define INTERLEAVED_ROWS(type, how, wants, n, has_min, fetch)                                                          \
+#define INTERLEAVED_ROWS(type, how, wants, n, minima, fetch)                                                           \
     static __attribute__((noinline)) wants void rows##n##_##how(const struct turn *t)                                  \
     {                                                                                                                  \
-        multiply_slice(t->w, t->end, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), has_min,      \
+        multiply_slice(t->w, t->end, t->blocks, &t->x, n, t->y, t->ldy, sizeof(struct ntx_block_##type), minima,       \
                        fetch, tile_##how);                                                                             \
     }
 
-#define INTERLEAVED_TURNS(type, how, wants, has_min, fetch)                                                            \
-    INTERLEAVED_ROWS(type, how, wants, 1, has_min, fetch)                                                              \
-    INTERLEAVED_ROWS(type, how, wants, 2, has_min, fetch)                                                              \
-    INTERLEAVED_ROWS(type, how, wants, 4, has_min, fetch)                                                              \
+#define INTERLEAVED_TURNS(type, how, wants, minima, fetch)                                                             \
+    INTERLEAVED_ROWS(type, how, wants, 1, minima, fetch)                                                               \
+    INTERLEAVED_ROWS(type, how, wants, 2, minima, fetch)                                                               \
+    INTERLEAVED_ROWS(type, how, wants, 4, minima, fetch)                                                               \
     static turn_fn *const by_rows_##how[] = {rows1_##how, rows2_##how, rows4_##how};
 
 #define INTERLEAVED_MATMUL(type, super, sums32, by_rows)                                                               \
@@ -452,21 +495,24 @@ static void all_slices(const struct shape *s, uint32_t n_rows, struct turn *t, t
         all_slices(&s, n_rows, &t, by_rows);                                                                           \
     }
 
-#define INTERLEAVED(type, super, sums32, has_min, fetch)                                                               \
-    INTERLEAVED_TURNS(type, type, , has_min, fetch)                                                                    \
+#define INTERLEAVED(type, super, sums32, minima, fetch)                                                                \
+    INTERLEAVED_TURNS(type, type, , minima, fetch)                                                                     \
     INTERLEAVED_MATMUL(type, super, sums32, by_rows_##type)
 
 /* As measured: hardware prefetchers follow simple blocks well (Q8_0 loses a sixth by software prefetches). They do not
  * follow the scales before each super-block's values, except on Zen 4. */
-INTERLEAVED(q4_0, false, false, false, NOT_FETCHED)
-INTERLEAVED(q8_0, false, false, false, NOT_FETCHED)
-#define INTERLEAVED_LOOKUP(TYPE, type, scale, raise) INTERLEAVED(type, false, false, false, NOT_FETCHED)
+INTERLEAVED(q4_0, false, false, NO_MINIMA, NOT_FETCHED)
+INTERLEAVED(q4_1, false, false, ADDED, NOT_FETCHED)
+INTERLEAVED(q5_0, false, false, NO_MINIMA, NOT_FETCHED)
+INTERLEAVED(q5_1, false, false, ADDED, NOT_FETCHED)
+INTERLEAVED(q8_0, false, false, NO_MINIMA, NOT_FETCHED)
+#define INTERLEAVED_LOOKUP(TYPE, type, scale, raise) INTERLEAVED(type, false, false, NO_MINIMA, NOT_FETCHED)
 NTX_LOOKUPS(INTERLEAVED_LOOKUP)
-INTERLEAVED(q4_k, true, true, true, FETCHED_TO_SECOND)
-INTERLEAVED(q5_k, true, true, true, FETCHED_TO_SECOND)
-INTERLEAVED(q6_k, true, false, false, FETCHED_TO_FIRST)
-INTERLEAVED_TURNS(iq4_xs, iq4_xs, , false, FETCHED_TO_SECOND)
-INTERLEAVED_TURNS(iq4_xs, iq4_xs_across, VBMI, false, FETCHED_TO_SECOND)
+INTERLEAVED(q4_k, true, true, TAKEN, FETCHED_TO_SECOND)
+INTERLEAVED(q5_k, true, true, TAKEN, FETCHED_TO_SECOND)
+INTERLEAVED(q6_k, true, false, NO_MINIMA, FETCHED_TO_FIRST)
+INTERLEAVED_TURNS(iq4_xs, iq4_xs, , NO_MINIMA, FETCHED_TO_SECOND)
+INTERLEAVED_TURNS(iq4_xs, iq4_xs_across, VBMI, NO_MINIMA, FETCHED_TO_SECOND)
 INTERLEAVED_MATMUL(iq4_xs, true, false, ntx__cpu_permutes_bytes ? by_rows_iq4_xs_across : by_rows_iq4_xs)
 
 /* ---- interleaving ---- */
@@ -489,8 +535,7 @@ INLINE void interleave(uint8_t *to, size_t row_bytes, uint8_t *scratch, const st
                     _mm512_storeu_si512(to + at.words + 64 * (4 * k + i), v[i]);
             }
             for (size_t o = 0; p->head_at >= 0 && o < OUTS; o++)
-                memcpy(to + at.head + ntx__head_bytes(p->block_bytes) * o, w[o] + p->head_at,
-                       ntx__head_bytes(p->block_bytes));
+                ntx__place_head(p, w[o] + p->head_at, o, to + at.head);
         }
 }
 

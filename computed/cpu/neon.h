@@ -59,12 +59,14 @@ NEON_FLOAT(NEON_DECLARE)
 /* The source of 32 values. ALONE: one row. FIRST, LAST: two rows at once: of each 16 values the first, or last, eight
  * of one row, then of the other. Others: a quarter of an interleaved tile, whose words belong to four outputs. FOURS:
  * of each 16 values, the word-th four of each output; FIRST_TWO, LAST_TWO: eight values from there on of the first, or
- * last, two outputs. Code that works byte by byte is written once for all sources. */
+ * last, two outputs. fifth: the quarter's fifth bits, where a tile has them. Code that works byte by byte is written
+ * once for all sources. */
 struct from {
     const uint8_t *a, *b;
     enum { ALONE, FIRST, LAST, FOURS, FIRST_TWO, LAST_TWO } take;
     int word;
     const struct ntx__interleave_pattern *tile;
+    const uint8_t *fifth;
 };
 
 INLINE struct from one_row(const uint8_t *w) { return (struct from){.a = w, .b = w, .take = ALONE}; }
@@ -101,9 +103,10 @@ INLINE uint64x2_t last_halves(uint64x2_t a, uint64x2_t b)
     return v;
 }
 
-INLINE struct from quarter(const uint8_t *words, const int take, int word, const struct ntx__interleave_pattern *tile)
+INLINE struct from quarter(const uint8_t *words, const int take, int word, const struct ntx__interleave_pattern *tile,
+                           const uint8_t *fifth)
 {
-    return (struct from){words, words, take, word, tile};
+    return (struct from){words, words, take, word, tile, fifth};
 }
 
 /* A quarter's word at offset `at` of a block, or a later word. */

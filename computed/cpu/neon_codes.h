@@ -115,8 +115,27 @@ INLINE struct pair values_q1_0(struct from w, uint32_t part)
     return four_x8(neon_signs, w, words32(w, 2 + 4 * part), 0, 8, 8);
 }
 
+/* A tile's fifth bits of the word-th four columns, of `half` of 32, as 16 or 0. */
+INLINE uint8x16_t tile_fifths(struct from w, int word, int half)
+{
+    const uint8x16_t all = vld1q_u8(w.fifth);
+    return vandq_u8(vshlq_u8(all, vdupq_n_s8((int8_t)(4 - word - 4 * half))), vdupq_n_u8(16));
+}
+
+INLINE int8x16_t with_tile_fifths(int8x16_t v, struct from w, int half)
+{
+    const uint32x4_t low = vreinterpretq_u32_u8(tile_fifths(w, w.word, half)),
+                     high = vreinterpretq_u32_u8(tile_fifths(w, w.word + 1, half));
+    uint32x4_t f = low;
+    if (w.take > FOURS)
+        f = w.take == FIRST_TWO ? vzip1q_u32(low, high) : vzip2q_u32(low, high);
+    return vorrq_s8(v, vreinterpretq_s8_u32(f));
+}
+
 INLINE struct pair with_fifths(struct pair p, struct from w, size_t at)
 {
+    if (w.take >= FOURS)
+        return (struct pair){{with_tile_fifths(p.v[0], w, 0), with_tile_fifths(p.v[1], w, 1)}};
     const struct pair f = four_x8(neon_fifths, w, words32(w, at), 0, 8, 8);
     return (struct pair){{vorrq_s8(p.v[0], f.v[0]), vorrq_s8(p.v[1], f.v[1])}};
 }

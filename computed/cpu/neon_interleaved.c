@@ -13,7 +13,7 @@ SIMPLE_KINDS
 struct ordered {
     int8_t q[4][NTX_QK];
     int32_t begin[4][4]; /* start values of each row's sums */
-    float d[4];
+    float d[4], s[4];    /* s: sums of x, for types with minima */
     struct ntx__tile_at tile;
 };
 
@@ -28,12 +28,12 @@ INLINE struct pair ordered_x(const int8_t *x, const struct simple_kind *kind)
     return kind->parts > 1 ? by_bits(x) : load_pair(x);
 }
 
-/* 32 values of a quarter. parts > 1: Q1_0. */
-INLINE struct x8 x8_of(const struct simple_kind *kind, const uint8_t *words,
+/* 32 values of a quarter, whose words and fifth bits these are. parts > 1: Q1_0. */
+INLINE struct x8 x8_of(const struct simple_kind *kind, const uint8_t *words, const uint8_t *fifth,
                        const struct ntx__interleave_pattern *pattern)
 {
     if (kind->parts == 1)
-        return TILE_X8(kind->values, words, 0, pattern);
+        return TILE_X8(kind->values, words, 0, pattern, fifth);
     const uint8x16_t unset = vld1q_u8(words);
     struct x8 v;
     for (int t = 0; t < 8; t++)
@@ -70,6 +70,7 @@ static void order_rows(const struct pass *p, const struct simple_kind *kind, str
                 vst1q_s8(to->q[r] + 16, q.v[1]);
                 vst1q_s32(to->begin[r], beginning(kind, x[r].s[b]));
                 to->d[r] = x[r].d[b];
+                to->s[r] = (float)x[r].s[b];
             }
             const uint32_t tile = place + i / 2 + (i % 2 ? of_lane : 0);
             to->tile = kind->parts > 1 ? bits_at(b) : ntx__tile_at(blocks, tile, kind->block_bytes);
@@ -83,11 +84,16 @@ static void order_rows(const struct pass *p, const struct simple_kind *kind, str
 INLINE void tile_by_four(const uint8_t *slice, uint32_t q, const struct ordered *x, const struct simple_kind *kind,
                          const struct ntx__interleave_pattern *pattern, float32x4_t *acc)
 {
-    const struct x8 v = x8_of(kind, slice + x->tile.words + 16 * q, pattern);
-    const float32x4_t d = quarter_scales(slice + x->tile.head, q, kind), dx = vld1q_f32(x->d);
+    const uint8_t *heads = slice + x->tile.head;
+    const struct x8 v = x8_of(kind, slice + x->tile.words + 16 * q, quarter_fifths(heads, q, pattern), pattern);
+    const float32x4_t d = quarter_scales(heads, q, kind), dx = vld1q_f32(x->d),
+                      m = kind->has_min ? quarter_minima(heads, q) : d;
 #define ROW(r)                                                                                                         \
     __asm__ volatile("" ::: "memory"); /* keeps loads of other rows from moving here: there are too few registers */   \
-    acc[r] = vfmaq_f32(acc[r], dot_32(kind, vld1q_s32(x->begin[r]), &v, load_pair(x->q[r])), vmulq_laneq_f32(d, dx, r));
+    acc[r] = vfmaq_f32(acc[r], dot_32(kind, vld1q_s32(x->begin[r]), &v, load_pair(x->q[r])),                           \
+                       vmulq_laneq_f32(d, dx, r));                                                                     \
+    if (kind->has_min)                                                                                                 \
+        acc[r] = vfmaq_f32(acc[r], vdupq_n_f32(x->s[r]), vmulq_laneq_f32(m, dx, r));
     ROW(0) ROW(1) ROW(2) ROW(3)
 #undef ROW
 }
@@ -128,20 +134,25 @@ INLINE void tile_by_few(const uint8_t *words, const uint8_t *heads, const struct
 {
     struct pair xs[NEON_ROWS];
     int32x4_t begin[NEON_ROWS];
-    float32x4_t dx[NEON_ROWS];
+    float32x4_t dx[NEON_ROWS], s[NEON_ROWS];
     for (int r = 0; r < rows; r++) {
         xs[r] = ordered_x(x[r].q + (size_t)b * NTX_QK, kind);
         begin[r] = beginning(kind, x[r].s[b]);
         dx[r] = vdupq_n_f32(x[r].d[b]);
+        s[r] = vdupq_n_f32((float)x[r].s[b]);
     }
 #define QUARTER(q)                                                                                                     \
     {                                                                                                                  \
         __asm__ volatile("" ::: "memory");                                                                             \
-        const struct x8 v = x8_of(kind, words + 16 * q, pattern);                                                      \
-        const float32x4_t d = quarter_scales(heads, q, kind);                                                          \
+        const struct x8 v = x8_of(kind, words + 16 * q, quarter_fifths(heads, q, pattern), pattern);                   \
+        const float32x4_t d = quarter_scales(heads, q, kind), m = kind->has_min ? quarter_minima(heads, q) : d;        \
         acc[q] = vfmaq_f32(acc[q], dot_32(kind, begin[0], &v, xs[0]), vmulq_f32(d, dx[0]));                            \
         if (rows == 2)                                                                                                 \
             second[q] = vfmaq_f32(second[q], dot_32(kind, begin[1], &v, xs[1]), vmulq_f32(d, dx[1]));                  \
+        if (kind->has_min)                                                                                             \
+            acc[q] = vfmaq_f32(acc[q], s[0], vmulq_f32(m, dx[0]));                                                     \
+        if (kind->has_min && rows == 2)                                                                                \
+            second[q] = vfmaq_f32(second[q], s[1], vmulq_f32(m, dx[1]));                                               \
     }
     QUARTER(0) QUARTER(1) QUARTER(2) QUARTER(3)
 #undef QUARTER
@@ -227,7 +238,6 @@ void ntx__interleave_q1_0(void *slice, size_t row_bytes, void *scratch)
 static void interleave(uint8_t *slice, size_t row_bytes, uint8_t *scratch, const struct ntx__interleave_pattern *p)
 {
     const uint32_t blocks = (uint32_t)(row_bytes / p->block_bytes);
-    const size_t head = ntx__head_bytes(p->block_bytes);
     memcpy(scratch, slice, NTX_SLICE_OUTS * row_bytes);
     for (uint32_t turn = 0, place = 0; turn < LANES; turn++)
         for (uint32_t b = ntx__lane_order[turn]; b < blocks; b += LANES, place++) {
@@ -239,7 +249,7 @@ static void interleave(uint8_t *slice, size_t row_bytes, uint8_t *scratch, const
                         memcpy(slice + at.words + 64 * (4 * k + i) + 4 * o,
                                behind + 16 * (p->order ? p->order[k] : k) + 4 * i, 4);
                 if (p->head_at >= 0)
-                    memcpy(slice + at.head + head * o, w + p->head_at, head);
+                    ntx__place_head(p, w + p->head_at, o, slice + at.head);
             }
         }
 }

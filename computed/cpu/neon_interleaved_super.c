@@ -85,7 +85,7 @@ INLINE void few_rows(const struct shape *s, uint32_t row, const int rows, const 
 #define INTERLEAVED_SUPER(TYPE, type, ...)                                                                             \
     INLINE struct x8 x8_##type(const struct super_kind *kind, const uint8_t *const *w, int t)                          \
     {                                                                                                                  \
-        return TILE_X8(kind->values, *w, t, &ntx__pattern_##type);                                                     \
+        return TILE_X8(kind->values, *w, t, &ntx__pattern_##type, NULL);                                               \
     }                                                                                                                  \
     static const struct tile_kind tile_##type = {&super_##type, heads_##type, x8_##type};                              \
     static void rows1_##type(const struct shape *s, uint32_t row) { few_rows(s, row, 1, &tile_##type); }               \

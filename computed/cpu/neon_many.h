@@ -50,12 +50,12 @@ struct x8 {
     int8x16_t v[8];
 };
 
-/* An x8 of a quarter of a tile. values(w, part): unpacks by a struct from. */
-#define TILE_X8(values, words, part, pattern)                                                                          \
+/* An x8 of a quarter of a tile. values(w, part): unpacks by a struct from. fifth: its fifth bits, or NULL. */
+#define TILE_X8(values, words, part, pattern, fifth)                                                                   \
     ({                                                                                                                 \
         struct x8 o_;                                                                                                  \
         for (int k_ = 0; k_ < 4; k_++) {                                                                               \
-            const struct pair p_ = (values)(quarter(words, FOURS, k_, pattern), part);                                 \
+            const struct pair p_ = (values)(quarter(words, FOURS, k_, pattern, fifth), part);                          \
             o_.v[k_] = p_.v[0];                                                                                        \
             o_.v[4 + k_] = p_.v[1];                                                                                    \
         }                                                                                                              \

@@ -17,7 +17,7 @@ struct tiles {
 INLINE void next_heads(struct tiles *t, const size_t block_bytes)
 {
     const uint32_t heads = NTX_SLICE_OUTS * (uint32_t)ntx__head_bytes(block_bytes),
-                   most = heads && heads < 64 ? 64 / heads : 1;
+                   most = ntx__tiles_together(block_bytes);
     t->together = t->left < most ? t->left : most;
     t->heads = t->words;
     t->words += t->together * heads;
@@ -48,12 +48,32 @@ INLINE float32x4_t four_exponents(const uint8_t *p)
     return vreinterpretq_f32_s32(vmaxq_s32(normal, least));
 }
 
+INLINE float32x4_t low_halves(uint8x16_t v)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_u8(v))));
+}
+INLINE float32x4_t high_halves(uint8x16_t v)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_u8(v), 16)));
+}
+
 /* Scales of quarter q. */
 INLINE float32x4_t quarter_scales(const uint8_t *heads, uint32_t q, const struct simple_kind *kind)
 {
     if (kind->scales == EXPONENT)
         return four_exponents(heads + 4 * q);
+    if (kind->has_min)
+        return low_halves(vld1q_u8(heads + 16 * q));
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(heads + 8 * q)));
+}
+
+/* Minima of quarter q, in types that have them. */
+INLINE float32x4_t quarter_minima(const uint8_t *heads, uint32_t q) { return high_halves(vld1q_u8(heads + 16 * q)); }
+
+/* Fifth bits of quarter q; NULL: the type has none. */
+INLINE const uint8_t *quarter_fifths(const uint8_t *heads, uint32_t q, const struct ntx__interleave_pattern *pattern)
+{
+    return pattern->fifth ? heads + ntx__fifth_at(pattern->block_bytes) + 16 * q : NULL;
 }
 
 /* ---- Q1_0 (interleaved.h): tiles in the order of the blocks. Bits are stored inverted. Bit t of four bytes makes
@@ -92,15 +112,6 @@ struct quarter_heads {
 
 /* words: the quarter's; heads: the tile's. */
 typedef void heads_fn(const uint8_t *words, const uint8_t *heads, uint32_t q, struct quarter_heads *to);
-
-INLINE float32x4_t low_halves(uint8x16_t v)
-{
-    return vcvt_f32_f16(vreinterpret_f16_u16(vmovn_u32(vreinterpretq_u32_u8(v))));
-}
-INLINE float32x4_t high_halves(uint8x16_t v)
-{
-    return vcvt_f32_f16(vreinterpret_f16_u16(vshrn_n_u32(vreinterpretq_u32_u8(v), 16)));
-}
 
 /* Words: d and dmin, then scales_k's twelve bytes. */
 INLINE void heads_q4_k(const uint8_t *words, const uint8_t *heads, uint32_t q, struct quarter_heads *to)

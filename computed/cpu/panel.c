@@ -55,12 +55,20 @@ INLINE void load_dwords(const struct blocks *w, const size_t at, __m512i v[4])
         v[i] = load512(w->words + 64 * (4 * place + i));
 }
 
+/* Of interleaved slices: heads of a byte, of a half word, or of two. */
+INLINE __m512i tile_heads(const struct blocks *w)
+{
+    const size_t bytes = ntx__head_bytes(w->pattern->block_bytes) - (w->pattern->fifth ? 4 : 0);
+    if (bytes == 1)
+        return _mm512_cvtepu8_epi32(load128(w->head));
+    return bytes == 2 ? _mm512_cvtepu16_epi32(load256(w->head)) : load512(w->head);
+}
+
 /* Loads n <= 4 bytes at `at` of each block; for interleaved slices, its head. */
 INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
 {
     if (w->pattern)
-        return ntx__head_bytes(w->pattern->block_bytes) == 1 ? _mm512_cvtepu8_epi32(load128(w->head))
-                                                             : _mm512_cvtepu16_epi32(load256(w->head));
+        return tile_heads(w);
     uint32_t h[PANEL_OUTS] __attribute__((aligned(64))) = {0};
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
         memcpy(&h[o], w->row[o] + at, n);
@@ -82,9 +90,13 @@ INLINE __mmask64 bits_of(__m512i dword, uint32_t k)
     return _mm512_test_epi8_mask(spread, dwords512(k % 2 ? 0x80402010 : 0x08040201));
 }
 
-/* The fifth bit is worth 16; without it, 0 or with `minus` -16. */
-INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool minus)
+/* The fifth bit is worth 16; without it, 0 or with `minus` -16. by_columns: as in interleaved slices. */
+INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool minus, const bool by_columns)
 {
+    if (by_columns) {
+        v = with_fifth(v, fifth, (int)k);
+        return minus ? _mm512_sub_epi8(v, bytes512(16)) : v;
+    }
     const __mmask64 set = bits_of(fifth, k);
     return minus ? _mm512_mask_sub_epi8(v, ~set, v, bytes512(16)) : _mm512_mask_add_epi8(v, set, v, bytes512(16));
 }
@@ -101,7 +113,7 @@ INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PA
         load_dwords(w, at + 16, v + 4);
     } else {
         if (bits == BITS_5)
-            fifth = heads_at(w, at, 4);
+            fifth = w->pattern ? load512(w->head + ntx__fifth_at(w->pattern->block_bytes)) : heads_at(w, at, 4);
         load_dwords(w, bits == BITS_5 ? at + 4 : at, v);
         for (int k = 0; k < 4; k++) {
             v[4 + k] = high_nibbles(v[k]);
@@ -112,7 +124,7 @@ INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PA
         if (bits == BITS_4 && minus)
             v[k] = _mm512_sub_epi8(v[k], bytes512(8));
         if (bits == BITS_5)
-            v[k] = with_fifth_bits(v[k], fifth, k, minus);
+            v[k] = with_fifth_bits(v[k], fifth, k, minus, w->pattern != NULL);
         if (bits == BITS_LOOKUP)
             v[k] = _mm512_shuffle_epi8(values, v[k]);
         if (bits == BITS_8 && !tiles)
@@ -147,9 +159,9 @@ INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct
 #define PANEL_ROWS(type, bits, has_min)                                                                                \
     PANEL_SIMPLE(ntx__panel_##type, type, bits, has_min, true, NO_VALUES, NULL)                                        \
     PANEL_SIMPLE(ntx__panel_vec_##type, type, bits, has_min, false, NO_VALUES, NULL)
-#define PANEL_SLICES(type, bits)                                                                                       \
-    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, bits, false, true, NO_VALUES, &ntx__pattern_##type)              \
-    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, bits, false, false, NO_VALUES, &ntx__pattern_##type)
+#define PANEL_SLICES(type, bits, has_min)                                                                              \
+    PANEL_SIMPLE(ntx__panel_interleaved_##type, type, bits, has_min, true, NO_VALUES, &ntx__pattern_##type)            \
+    PANEL_SIMPLE(ntx__panel_vec_interleaved_##type, type, bits, has_min, false, NO_VALUES, &ntx__pattern_##type)
 #define PANEL_LOOKUP(TYPE, type, scale, raise)                                                                         \
     PANEL_SIMPLE(ntx__panel_##type, type, BITS_LOOKUP, false, true, values_##type(), NULL)                             \
     PANEL_SIMPLE(ntx__panel_vec_##type, type, BITS_LOOKUP, false, false, raised_##type(), NULL)                        \
@@ -162,8 +174,11 @@ PANEL_ROWS(q4_1, BITS_4, true)
 PANEL_ROWS(q5_0, BITS_5, false)
 PANEL_ROWS(q5_1, BITS_5, true)
 PANEL_ROWS(q8_0, BITS_8, false)
-PANEL_SLICES(q4_0, BITS_4)
-PANEL_SLICES(q8_0, BITS_8)
+PANEL_SLICES(q4_0, BITS_4, false)
+PANEL_SLICES(q4_1, BITS_4, true)
+PANEL_SLICES(q5_0, BITS_5, false)
+PANEL_SLICES(q5_1, BITS_5, true)
+PANEL_SLICES(q8_0, BITS_8, false)
 NTX_LOOKUPS(PANEL_LOOKUP)
 
 /* ---- blocks of several 32s under one head */
@@ -296,13 +311,6 @@ INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scale
         s[j].low = byte_twice(_mm512_and_si512(scales[j / 4], three), j % 4);
         s[j].high = byte_twice(_mm512_and_si512(_mm512_srli_epi16(scales[j / 4], 3), three), j % 4);
     }
-}
-
-/* Moves bit `bit` of each byte of h to bit 4, above the nibble v. */
-INLINE __m512i with_fifth(__m512i v, __m512i h, int bit)
-{
-    h = bit > 4 ? _mm512_srli_epi16(h, (unsigned)(bit - 4)) : _mm512_slli_epi16(h, (unsigned)(4 - bit));
-    return _mm512_ternarylogic_epi32(v, h, bytes512(16), 0xf8); /* v | (h & 16) */
 }
 
 INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, const bool tiles)

@@ -341,9 +341,9 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
            block, true, sums32)
 
 VNNI_INTERLEAVED(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8))
-VNNI(q4_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
-VNNI(q5_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
-VNNI(q5_1, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
+VNNI_INTERLEAVED(q4_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
+VNNI_INTERLEAVED(q5_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
+VNNI_INTERLEAVED(q5_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
 VNNI_INTERLEAVED(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
 #define VNNI_LOOKUP(TYPE, type, scale, raise)                                                                          \
     VNNI_INTERLEAVED(type, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 1 << raise))
