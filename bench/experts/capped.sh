@@ -5,7 +5,9 @@
 #
 #   bench/experts/capped.sh MODEL.gguf WHO...   WHO: ntx, ntx-off (without prefetch), or a read-ahead in KiB: llama.cpp
 #                                               with that read-ahead; bmoe-MIB: BigMoeOnEdge with an expert cache of
-#                                               so many MiB (0: none), its dense weights by O_DIRECT
+#                                               so many MiB (0: none), its dense weights by O_DIRECT; PROGRAM:HOW
+#                                               or PROGRAM:HOW:KIB: a program made of bench/peer.c, HOW it loads and
+#                                               the read-ahead. All take prompts of the same tokens and then any
 #   PERCENT=35   N=tokens (32)   ROUNDS=2
 #   PEER=/path/llama-completion or llama-bench (it first runs one token to warm up; its tokens are random)
 #   PEER_N=the peer's tokens (N)   PEER_LIMIT=seconds (200)   CEILING=no, or fio's block size (448k)
@@ -75,6 +77,13 @@ print('%s,,,,,%s,,,,,%s' % (g(r'generation: .*\(([0-9.]+) tok/s\)') or 'failed',
                             g(r'prefill: .*\(([0-9.]+) tok/s\)')))
 P
 }
+run_program() { # PROGRAM HOW KIB
+    echo "${3:-$old_ra}" >"$queue"
+    capped $cap timeout "${PEER_LIMIT:-200}" "$1" "$model" "$(nproc)" "$2" "$prompt" "${PEER_N:-$n}" >"$tmp/text" \
+        2>"$tmp/err" </dev/null || echo "failed: $?," >"$tmp/text"
+    echo "$old_ra" >"$queue"
+    sed 's/,/,,,,,,,,,,/' "$tmp/text"
+}
 head_line "cap $cap, $n tokens, "
 echo "# fio before: $(ceiling) GB/s"
 columns=who,round,tok_s,gb_per_token,io_gb_s,stall_s,compute_s,expert_hit_rate,prefetch_recall,prefetch_hit_rate
@@ -86,6 +95,11 @@ for ((r = 1; r <= rounds; r++)); do
         ntx) row=$(run_ntx) ;;
         bmoe-*) row=$(run_bmoe "${who#bmoe-}") ;;
         ntx-off) row=$(run_ntx --prefetch off) ;;
+        *:*)
+            IFS=: read -r program how kib <<<"$who"
+            row=$(run_program "$program" "$how" "$kib")
+            who=$(basename "$program"):$how${kib:+:$kib}
+            ;;
         *) row=$(run_peer "$who") ;;
         esac
         echo "$who,$r,${row:-failed}"

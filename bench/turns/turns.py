@@ -14,9 +14,9 @@ folder. Commands:
     ntx run MODEL 'Once upon a time' --raw --ignore-eos --ctx 16384 -n 16000 --temp 100 --top-k 0 --top-p 1 \\
         --min-p 0 --seed 7 --quiet
 
-(a model of ntx-mkmodel writes names in brackets), `peer MODEL ...` (peer.c) with random tokens, and `read MB`, plain
-reads of so many million bytes (read.c). The first quarter of a second of a turn does not count. All programs must fit
-in memory together.
+(a model of ntx-mkmodel writes names in brackets), `peer MODEL ...` (bench/peer.c) with random tokens, and `read MB`,
+plain reads of so many million bytes (read.c). The first quarter of a second of a turn does not count. All programs must
+fit in memory together.
 """
 
 import os
