@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""swarm.py MODEL MODEL [--minutes 10] [--cap 0.6] [--ctx 32768]: a swarm on published models.
+"""swarm.py MODEL MODEL [--minutes 10] [--cap 0.6] [--ctx 32768] [--usual 8192]: a swarm on published models.
 
 The swarm of tests/system/gateway/swarm_test.py (64 clients, prompts from ten tokens to nearly all of the context, half
 of the clients leave, the models are swapped) with real sizes: a context of 32,768 tokens makes prompts of up to 30,000.
+With --usual two clients alone ask for those, of the model whose name comes first, and stay; others ask for less.
 --ram is CAP times the larger file, and the memory for the context. It fails for an error other than 429 and 503, a gap
 of 10 s between two tokens, a wait of ten minutes, more memory than the budget, or another text afterwards. Needs
 NTX_BIN (build/bin).
@@ -26,12 +27,13 @@ def main():
     p.add_argument("--minutes", type=float, default=10)
     p.add_argument("--cap", type=float, default=0.6, help="of the larger file's bytes")
     p.add_argument("--ctx", type=int, default=32768)
+    p.add_argument("--usual", type=int, help="the context that most clients' prompts reach")
     p.add_argument("--context-mib", type=int, default=0, help="memory for the context, beside the cap")
     a = p.parse_args()
     names = {os.path.basename(m).removesuffix(".gguf"): os.path.abspath(m) for m in a.models}
     ram = int(a.cap * max(os.path.getsize(m) for m in a.models)) // (1 << 20) + a.context_mib
     begun = time.monotonic()
-    print(swarm_test.run(names, ram, a.ctx, 60 * a.minutes, "", patient=600))
+    print(swarm_test.run(names, ram, a.ctx, 60 * a.minutes, "", patient=600, usual=a.usual))
     print("%.0f s in all; %s; --ram %dM" % (time.monotonic() - begun, ", ".join(names), ram))
 
 

@@ -23,6 +23,7 @@ from gateway import Daemons, Gateway, check, equal, make_model, patience, wait_f
 
 SECONDS = float(os.environ.get("NTX_SWARM_SECONDS") or (600 if os.environ.get("NTX_LONG") else 0))
 CLIENTS, BUSY, GAP_S = 64, (429, 503), 10
+LONG = 2  # clients whose prompts all fill the context, where the others' do not
 SHAPE = ["--layers", "4", "--embd", "128", "--ff", "512", "--heads", "4", "--kv", "2", "--ctx", "1024"]
 MODELS = os.path.join(os.environ["NTX_SOURCE"], "models")
 
@@ -47,27 +48,44 @@ def pss(pids):
     return total << 10
 
 
+class Halts:
+    """How long this process was halted with all others (SIGSTOP, a suspended machine): no gap of the service."""
+
+    def __init__(self):
+        self.total, self.over, self.thread = 0, threading.Event(), threading.Thread(target=self.watch, daemon=True)
+        self.thread.start()
+
+    def watch(self):
+        last = time.monotonic()
+        while not self.over.wait(0.1):
+            now = time.monotonic()
+            self.total += max(0, now - last - 3)
+            last = now
+
+
 class Swarm:
-    def __init__(self, g, models, ctx, seconds, patient):
+    def __init__(self, g, models, ctx, seconds, patient, usual=None):
         self.g, self.models, self.ctx, self.end = g, sorted(models), ctx, time.monotonic() + seconds
+        self.usual, self.longest = usual or ctx, 0
         self.lock, self.wrong, self.gap, self.first = threading.Lock(), [], 0, 0
         self.count = dict.fromkeys(("whole", "left", "busy", "swaps"), 0)
-        self.last_model, self.open, self.patient = None, set(), patient
+        self.last_model, self.open, self.patient, self.halts = None, set(), patient, Halts()
 
     def over(self):
         """The time is over, and something of each kind has come to its end, or does not in a minute more."""
-        late = time.monotonic() - self.end
+        late = time.monotonic() - self.end - self.halts.total
         return late > 60 * patience() or (late > 0 and min(self.count[k] for k in ("whole", "left", "swaps")) > 0)
 
-    def request(self, rng):
-        n = int(10 * (0.92 * self.ctx / 10) ** rng.random())
+    def request(self, rng, long):
+        """long: a prompt that fills the context, for the first model."""
+        n = int(0.92 * self.ctx) if long else int(10 * (0.92 * self.usual / 10) ** rng.random())
         tokens = [3 + rng.randrange(200) for _ in range(n)]
-        model = self.models[rng.random() < 0.2]
+        model = self.models[not long and rng.random() < 0.2]
         return {"model": model, "prompt": tokens, "n_predict": rng.randrange(1, 60), "ignore_eos": True, "stream": True}
 
     def read(self, r, leaves, rng):
         """Reads the stream; the longest gap between two tokens."""
-        last, gap, until = None, 0, rng.randrange(20) if leaves else None
+        last, halted, gap, until = None, 0, 0, rng.randrange(20) if leaves else None
         for line in r:
             if not line.startswith(b"data: "):
                 continue
@@ -75,8 +93,8 @@ class Swarm:
             if "error" in j:
                 check(j["error"].get("code") in BUSY, "an error in a stream:", j)
                 return "busy", gap
-            gap = max(gap, now - last) if last else gap
-            last = now
+            gap = max(gap, now - last - (self.halts.total - halted)) if last else gap
+            last, halted = now, self.halts.total
             if j.get("stop"):
                 return "whole", gap
             if until is not None:
@@ -86,8 +104,8 @@ class Swarm:
         check(self.over(), "a stream without an end")
         return "left", gap
 
-    def one(self, rng):
-        leaves, ask = rng.random() < 0.5, self.request(rng)
+    def one(self, rng, long):
+        leaves, ask = not long and rng.random() < 0.5, self.request(rng, long)
         c, sock = http.client.HTTPConnection("127.0.0.1", self.g.port, timeout=self.patient * patience()), None
         try:
             begun = time.monotonic()
@@ -106,6 +124,8 @@ class Swarm:
             how, gap = self.read(r, leaves, rng)
             with self.lock:
                 self.gap, self.first = max(self.gap, gap), max(self.first, first)
+                if how == "whole":
+                    self.longest = max(self.longest, len(ask["prompt"]))
                 self.count["swaps"] += self.last_model not in (None, ask["model"])
                 self.last_model = ask["model"]
             return how
@@ -126,10 +146,10 @@ class Swarm:
                 pass
 
     def client(self, n):
-        rng = random.Random(n)
+        rng, long = random.Random(n), n < LONG and self.usual < self.ctx
         while not self.over() and not self.wrong:
             try:
-                how = self.one(rng)
+                how = self.one(rng, long)
             except (Exception, SystemExit) as e:
                 with self.lock:
                     self.wrong.append("client %d: %r" % (n, e))
@@ -147,9 +167,10 @@ def answer(g, model):
     return j["content"]
 
 
-def run(models, ram, ctx, seconds, more, patient=120):
-    """models by name; ram in MiB; more: lines of the configuration; patient: seconds that a client waits for its turn.
-    The longest gap and other figures, as text."""
+def run(models, ram, ctx, seconds, more, patient=120, usual=None):
+    """models by name; ram in MiB; more: lines of the configuration; patient: seconds that a client waits for its turn;
+    usual: the context that prompts reach, but for those of LONG clients; None: all of it. The longest gap and other
+    figures, as text."""
     with tempfile.TemporaryDirectory(prefix="ntx-swarm-") as tmp:
         conf = os.path.join(tmp, "ntx.conf")
         with open(conf, "w") as f:
@@ -157,7 +178,7 @@ def run(models, ram, ctx, seconds, more, patient=120):
             f.write("models = " + ",".join("%s=%s" % m for m in models.items()) + "\n")
         with Daemons("--config", conf) as d, Gateway(d) as g:
             want = {m: answer(g, m) for m in models}
-            swarm = Swarm(g, models, ctx, seconds, patient)
+            swarm = Swarm(g, models, ctx, seconds, patient, usual)
             threads = [threading.Thread(target=swarm.client, args=(n,)) for n in range(CLIENTS)]
             for t in threads:
                 t.start()
@@ -167,6 +188,7 @@ def run(models, ram, ctx, seconds, more, patient=120):
                 threading.Event().wait(min(1, seconds / 8))
                 if swarm.over():
                     swarm.leave()
+            swarm.halts.over.set()
             check(not swarm.wrong, swarm.wrong[:3])
             check(swarm.gap < GAP_S * patience(), "a gap of %.1f s between two tokens" % swarm.gap)
             budget = (ram << 20) + (64 << 20) + (ram << 20) // 64
@@ -175,9 +197,11 @@ def run(models, ram, ctx, seconds, more, patient=120):
             wait_for(lambda: g.get("/health")[0] == 200, 30, "the service in order")
             for m in models:
                 equal(answer(g, m), want[m], "the text of " + m + " afterwards")
+            held = "%.1f of %.1f MiB" % (most / (1 << 20), budget / (1 << 20))
             return (
-                "%.0f s, %d clients: %s; longest gap %.2f s, first event after %.1f s at most, %.1f of %.1f MiB"
-                % (seconds, CLIENTS, swarm.count, swarm.gap, swarm.first, most / (1 << 20), budget / (1 << 20))
+                "%.0f s, %d clients: %s; longest prompt answered %d tokens, longest gap %.2f s, "
+                % (seconds, CLIENTS, swarm.count, swarm.longest, swarm.gap)
+                + "first event after %.1f s at most, %s; halted for %.0f s" % (swarm.first, held, swarm.halts.total)
             )
 
 
