@@ -13,8 +13,11 @@ Each prompt of prompts.txt is asked of all of them in turn, in reverse for every
 already are not measured again, and no prompt begins after S seconds: so the table can be made in parts. MORE goes to
 `ntx up`.
 
+At the end each service's plan is asked, which knows how many drafts held: rows of the prompt "plan".
+
 --sum prints for each budget and temperature, by prompt: tokens a second of off and the best way that is not auto, and
-auto's in parts of both; then the medians and the least.
+auto's in parts of both; then the medians and the least. Behind it, by way, the plan's rate, and that of all prompts
+together, with as many tokens of each.
 """
 
 import argparse, csv, json, os, re, signal, statistics, subprocess, sys, tempfile, time
@@ -34,7 +37,7 @@ def rows_of(paths):
 
 def print_sums(paths):
     rows = rows_of(paths)
-    for key in sorted({(r['ram'], r['temp']) for r in rows}):
+    for key in sorted({(r['ram'], r['temp']) for r in rows if r['prompt'] != 'plan'}):
         print('%s, T %s: prompt, off, best, auto over off, auto over best' % key)
         over_off, over_best = [], []
         for name in dict.fromkeys(r['prompt'] for r in rows):
@@ -52,19 +55,28 @@ def print_sums(paths):
                   % ('all', median(over_off), min(over_off), median(over_best), min(over_best)))
 
 
+def print_plans(rows, of_ram):
+    for plan in of_ram:
+        rates = [float(r['tok_s']) for r in rows if r['way'] == plan['way'] and r['prompt'] != 'plan']
+        if plan['prompt'] == 'plan' and rates:
+            rate, predicted = statistics.harmonic_mean(rates), float(plan['tok_s'])
+            print('%-40s plan %6.2f, measured %6.2f: %.2f' % (plan['way'], predicted, rate, rate / predicted))
+
+
 class Service:
     def __init__(self, a, more, ram, way, where):
         model, _, rest = way.rpartition('=')
         draft, _, nodes = rest.partition(':')
         self.bin, self.way = a.bin + '/ntx', way
+        self.how = [model or a.model, '--ram', ram, '--draft', draft] + more
+        self.how += ['--draft-nodes', nodes] if nodes else []
         self.env = dict(os.environ, NTX_RUNTIME=where + '/run', XDG_CACHE_HOME=where + '/cache')
         os.makedirs(where + '/run', 0o700)
         os.makedirs(where + '/cache/ntx')
         if a.profile:
             os.link(a.profile, where + '/cache/ntx/profile.json')
         self.up = subprocess.Popen(
-            [self.bin, 'up', model or a.model, '--quiet', '--ram', ram, '--draft', draft]
-            + (['--draft-nodes', nodes] if nodes else []) + more,
+            [self.bin, 'up', '--quiet'] + self.how,
             env=self.env, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )
 
@@ -87,6 +99,13 @@ class Service:
     def end(self):
         self.up.send_signal(signal.SIGTERM)
         self.up.wait()
+
+    def plan(self):
+        """Tokens a second, tokens a pass and drafts a pass, as `ntx plan` predicts them."""
+        r = subprocess.run([self.bin, 'plan', '--json'] + self.how, env=self.env, stdout=subprocess.PIPE, check=True)
+        j = json.loads(r.stdout)
+        d = j.get('draft') or {}
+        return [d.get('tok_s') or j['predicted_tok_s'], d.get('tokens_per_pass', 1), d.get('nodes', 0)]
 
 
 def measure(a, services, ram, temp, name, prompt, order, out):
@@ -146,6 +165,8 @@ def main():
                 finally:
                     for s in services:
                         s.end()
+                for s in services:
+                    out.writerow([ram, '', 'plan', s.way] + s.plan() + ['', '', ''])
 
 
 main()
