@@ -102,25 +102,33 @@ NTX_PLANES_INLINE uint64_t ntx_planes_word(const uint8_t *p, size_t i)
 }
 NTX_PLANES_INLINE void ntx_planes_put(uint8_t *p, size_t i, uint64_t w) { memcpy(p + 8 * i, &w, 8); }
 #define NTX_PLANES_BYTES(b) ((uint64_t)(b)*0x0101010101010101u)
+typedef uint64_t ntx_planes_pair __attribute__((vector_size(16)));
 
-/* Of n bytes of the whole block. low NULL: the two values beside the middle in turn: of two values 0 and 1, of four 1
- * and 2, of sixteen 7 and 8. */
+/* Low bits of n bytes of the whole block. coarse: the two values beside the middle in turn, of two values 0 and 1, of
+ * four 1 and 2, of sixteen 7 and 8; `l` is not used. */
 NTX_PLANES_INLINE void ntx_planes_join_2(const uint8_t *restrict h, const uint8_t *restrict l, uint8_t *restrict x,
-                                         const size_t n)
+                                         const size_t n, const bool coarse)
 {
+    if (n == 16) { /* both halves in one register */
+        const uint64_t a = ntx_planes_word(h, 0), b = coarse ? 0x5aa55aa55aa55aa5u : ntx_planes_word(l, 0);
+        const ntx_planes_pair v = {a, a}, w = {b, b}, up = {2, 0}, down = {0, 2};
+        const ntx_planes_pair out = (v << up & NTX_PLANES_BYTES(0xcc)) | (w >> down & NTX_PLANES_BYTES(0x33));
+        memcpy(x, &out, 16);
+        return;
+    }
     for (size_t i = 0; i < n / 16; i++) {
-        uint64_t a = ntx_planes_word(h, i), b = l ? ntx_planes_word(l, i) : 0x5aa55aa55aa55aa5u;
+        uint64_t a = ntx_planes_word(h, i), b = coarse ? 0x5aa55aa55aa55aa5u : ntx_planes_word(l, i);
         ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (b & NTX_PLANES_BYTES(0x33)));
         ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xcc)) | (b >> 2 & NTX_PLANES_BYTES(0x33)));
     }
 }
 
 NTX_PLANES_INLINE void ntx_planes_join_1(const uint8_t *restrict h, const uint8_t *restrict l, uint8_t *restrict x,
-                                         const size_t n)
+                                         const size_t n, const bool coarse)
 {
     for (size_t i = 0; i < n / 32; i++) {
         uint64_t a = ntx_planes_word(h, i), b = ntx_planes_word(h + n / 4, i), c = ntx_planes_word(h + n / 2, i),
-                 d = l ? ntx_planes_word(l, i) : 0x0ff00ff00ff00ff0u;
+                 d = coarse ? 0x0ff00ff00ff00ff0u : ntx_planes_word(l, i);
         ntx_planes_put(
             x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (c & NTX_PLANES_BYTES(0x11)) << 1 | (d & NTX_PLANES_BYTES(0x11)));
         ntx_planes_put(x + n / 4, i,
@@ -136,27 +144,33 @@ NTX_PLANES_INLINE void ntx_planes_join_1(const uint8_t *restrict h, const uint8_
 }
 
 NTX_PLANES_INLINE void ntx_planes_join_4(const uint8_t *restrict h, const uint8_t *restrict l, uint8_t *restrict x,
-                                         const size_t n)
+                                         const size_t n, const bool coarse)
 {
-    for (size_t i = 0; i < n / 16; i++) {
-        uint64_t a = ntx_planes_word(h, i), b = l ? ntx_planes_word(l, i) : 0x8778877887788778u;
-        ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x0f)) << 4 | (b & NTX_PLANES_BYTES(0x0f)));
-        ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xf0)) | (b >> 4 & NTX_PLANES_BYTES(0x0f)));
+    for (size_t i = 0; i < n / 32; i++) {
+        ntx_planes_pair a, b = {0x8778877887788778u, 0x8778877887788778u}, low, high;
+        memcpy(&a, h + 16 * i, 16);
+        if (!coarse)
+            memcpy(&b, l + 16 * i, 16);
+        low = (a << 4 & NTX_PLANES_BYTES(0xf0)) | (b & NTX_PLANES_BYTES(0x0f));
+        high = (a & NTX_PLANES_BYTES(0xf0)) | (b >> 4 & NTX_PLANES_BYTES(0x0f));
+        memcpy(x + 16 * i, &low, 16);
+        memcpy(x + n / 2 + 16 * i, &high, 16);
     }
 }
 
-/* Joins a block: ntx_planes_join_<whole>_<low bits>(high, low or NULL, whole). */
+/* Joins a block: ntx_planes_join_<whole>_<low bits>(high, low, whole, coarse). */
 #define NTX_PLANES_JOIN(WHOLE, whole, low_bits, high_bits, begin, n)                                                   \
-    NTX_PLANES_INLINE void ntx_planes_join_##whole##_##low_bits(const uint8_t *high, const uint8_t *low, uint8_t *out) \
+    NTX_PLANES_INLINE void ntx_planes_join_##whole##_##low_bits(const uint8_t *high, const uint8_t *low, uint8_t *out, \
+                                                                const bool coarse)                                     \
     {                                                                                                                  \
         enum { TAIL = sizeof(struct ntx_block_##whole) - (begin) - (n) };                                              \
         memcpy(out, high, begin);                                                                                      \
         memcpy(out + (begin) + (n), high + (begin), TAIL);                                                             \
-        ntx_planes_join_##low_bits(high + (begin) + TAIL, low, out + (begin), n);                                      \
+        ntx_planes_join_##low_bits(high + (begin) + TAIL, low, out + (begin), n, coarse);                              \
     }
 NTX_PLANES(NTX_PLANES_JOIN)
 
-/* The kernels prefetch what they read, which are joined blocks here. */
+/* The kernels prefetch what they read, which are joined blocks here. Both parts of 256 values at a time. */
 #define NTX_PLANES_AHEAD 4096
 NTX_PLANES_INLINE void ntx_planes_fetch(const uint8_t *p, size_t bytes)
 {
@@ -166,22 +180,21 @@ NTX_PLANES_INLINE void ntx_planes_fetch(const uint8_t *p, size_t bytes)
 
 #define NTX_PLANES_LOW_BYTES(low_bits, n)         ((low_bits) == 1 ? (n) / 4 : (n) / 2)
 #define NTX_PLANES_HIGH_BYTES(whole, low_bits, n) (sizeof(struct ntx_block_##whole) - NTX_PLANES_LOW_BYTES(low_bits, n))
+#define NTX_PLANES_BLOCKS(whole, low_bits, n, coarse)                                                                  \
+    for (size_t i = 0; i < n_blocks; i++) {                                                                            \
+        enum { STEP = (n) < 128 ? 8 : 1, HIGH = NTX_PLANES_HIGH_BYTES(whole, low_bits, n) };                           \
+        enum { LOW = NTX_PLANES_LOW_BYTES(low_bits, n) };                                                              \
+        if (i % STEP == 0)                                                                                             \
+            ntx_planes_fetch(high + i * HIGH, STEP * HIGH);                                                            \
+        if (i % STEP == 0 && !(coarse))                                                                                \
+            ntx_planes_fetch(low + i * LOW, STEP * LOW);                                                               \
+        ntx_planes_join_##whole##_##low_bits(high + i * HIGH, (coarse) ? NULL : low + i * LOW,                         \
+                                             out + i * sizeof(struct ntx_block_##whole), coarse);                      \
+    }
 #define NTX_PLANES_CASE(WHOLE, whole, low_bits, high_bits, begin, n)                                                   \
-    case NTX_##WHOLE##_LOW##low_bits:                                                                                  \
-        for (size_t i = 0; i < n_blocks; i++, high += NTX_PLANES_HIGH_BYTES(whole, low_bits, n),                       \
-                    low += NTX_PLANES_LOW_BYTES(low_bits, n), out += sizeof(struct ntx_block_##whole)) {               \
-            ntx_planes_fetch(high, NTX_PLANES_HIGH_BYTES(whole, low_bits, n));                                         \
-            ntx_planes_fetch(low, NTX_PLANES_LOW_BYTES(low_bits, n));                                                  \
-            ntx_planes_join_##whole##_##low_bits(high, low, out);                                                      \
-        }                                                                                                              \
-        break;                                                                                                         \
+    case NTX_##WHOLE##_LOW##low_bits: NTX_PLANES_BLOCKS(whole, low_bits, n, false) break;                              \
     case NTX_##WHOLE##_HIGH##high_bits:                                                                                \
-        for (size_t i = 0; i < n_blocks;                                                                               \
-             i++, high += NTX_PLANES_HIGH_BYTES(whole, low_bits, n), out += sizeof(struct ntx_block_##whole)) {        \
-            ntx_planes_fetch(high, NTX_PLANES_HIGH_BYTES(whole, low_bits, n));                                         \
-            ntx_planes_join_##whole##_##low_bits(high, NULL, out);                                                     \
-        }                                                                                                              \
-        break;
+        NTX_PLANES_BLOCKS(whole, low_bits, n, true) break;
 #define NTX_PLANES_JOINS(name)                                                                                         \
     static void name(uint32_t type, const uint8_t *high, const uint8_t *low, size_t n_blocks, uint8_t *out)            \
     {                                                                                                                  \

@@ -164,7 +164,7 @@ NTX_TYPES(DEQUANT)
         struct ntx_block_##whole b;                                                                                    \
         const struct ntx_type_info *t = ntx_type_info(NTX_##WHOLE##_HIGH##high_bits);                                  \
         for (size_t i = 0; i < n; i++, high += t->block_bytes, out += t->block) {                                      \
-            ntx_planes_join_##whole##_##low_bits(high, NULL, (uint8_t *)&b);                                           \
+            ntx_planes_join_##whole##_##low_bits(high, NULL, (uint8_t *)&b, true);                                     \
             dequant_##whole(&b, out, 1);                                                                               \
         }                                                                                                              \
     }
