@@ -460,7 +460,7 @@ INLINE void mm_planes(const struct shape *s, uint32_t r, const int rows, size_t 
     }
     for (uint32_t o = 0; o < s->n_out; o++) {
         __m512 acc[4];
-        dot_blocks(s->w + o * s->row_bytes, s->end, nb, x, rows, acc, block_bytes, false, factor, NULL, quad);
+        dot_blocks(s->w + o * s->row_bytes, s->end, nb, x, rows, acc, block_bytes, false, factor, NULL, quad, NULL);
         for (int k = 0; k < rows; k++)
             s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
     }

@@ -9,6 +9,7 @@
 #define NTX_COMPUTED_CPU_AVX512_QUADS_H
 
 #include "computed/cpu/avx512_bits.h"
+#include "computed/cpu/avx512_planes.h"
 
 /* Four super-blocks of weights, and their place in x. */
 struct quad {
@@ -59,12 +60,13 @@ INLINE __m512i natural_order(__m512i v)
     return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), v);
 }
 
-/* One output for `rows` rows of x. */
+/* One output for `rows` rows of x. parts: its weights, if these are in two parts; then w and end are not used. */
 INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8k_row *x, const int rows,
                        __m512 *acc, size_t block_bytes, const bool has_min, const float factor, head_fn *head,
-                       quad_fn *quad)
+                       quad_fn *quad, const struct parts *parts)
 {
     const bool follows = ntx__cpu_follows && rows == 1;
+    uint8_t joined[4][4 * sizeof(struct ntx_block_q6_k)] __attribute__((aligned(64)));
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (uint32_t b = 0; b < nb; b += LANES) {
@@ -74,15 +76,17 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
         __m512i d[4];
         for (uint32_t g = 0; g < 4; g++) {
             struct quad q = {.block = b + 4 * g};
-            const uint8_t *p = w + (size_t)q.block * block_bytes;
-            if (!follows || head) /* types without `head` would wait for headers */
+            const uint8_t *p = parts ? joined[g] : w + (size_t)q.block * block_bytes;
+            if (parts && q.block < nb)
+                join_blocks(parts, q.block, nb - q.block < 4 ? nb - q.block : 4, block_bytes, rows, joined[g]);
+            else if (!parts && (!follows || head)) /* types without `head` would wait for headers */
                 prefetch_next(p, 4 * block_bytes, 3584, follows ? REACH_NEAR : reach_for(rows), end);
             if (q.block + 4 <= nb) {
                 for (int k = 0; k < 4; k++)
                     q.w[k] = p + k * block_bytes;
             } else if (q.block < nb) {
                 for (uint32_t k = 0; k < 4; k++)
-                    q.w[k] = w + (size_t)(q.block + k < nb ? q.block + k : nb - 1) * block_bytes;
+                    q.w[k] = p + (size_t)(q.block + k < nb ? k : nb - 1 - q.block) * block_bytes;
             } else {
                 d[g] = _mm512_setzero_si512();
                 for (int r = 0; r < rows; r++)
@@ -125,9 +129,26 @@ INLINE void super_rows(const struct shape *s, uint32_t r, const int rows, size_t
     for (uint32_t o = 0; o < s->n_out; o++) {
         __m512 acc[4];
         dot_blocks(s->w + o * s->row_bytes, s->end, s->n_in / NTX_QKK, x, rows, acc, block_bytes, has_min, factor, head,
-                   quad);
+                   quad, NULL);
         for (int k = 0; k < rows; k++)
             s->y[(r + (size_t)k) * s->ldy + o] = join_ps(acc[k]);
+    }
+}
+
+/* The same with weights in two parts. */
+INLINE void super_planes(const struct planes_call *c, uint32_t r, const int rows, const struct parts *of,
+                         size_t block_bytes, const bool has_min, head_fn *head, quad_fn *quad)
+{
+    const uint32_t nb = c->w->n_in / NTX_QKK;
+    struct q8k_row x[4];
+    for (int k = 0; k < rows; k++)
+        x[k] = q8k_view(c->x + (r + (size_t)k) * c->x_stride, c->w->n_in);
+    for (uint32_t o = 0; o < c->w->n_out; o++) {
+        const struct parts parts = parts_of(c, of, o, nb);
+        __m512 acc[4];
+        dot_blocks(NULL, NULL, nb, x, rows, acc, block_bytes, has_min, 1, head, quad, &parts);
+        for (int k = 0; k < rows; k++)
+            c->y[(r + (size_t)k) * c->ldy + o] = join_ps(acc[k]);
     }
 }
 

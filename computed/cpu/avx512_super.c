@@ -242,3 +242,19 @@ SUPER_MATMUL(q4_k, true, head_q45)
 SUPER_MATMUL(q5_k, true, head_q45)
 SUPER_MATMUL(q6_k, false, NULL)
 SUPER_MATMUL(iq4_xs, false, NULL)
+
+/* ---- in high and low bits ---- */
+
+#define SUPER_PLANES(type, has_min, head)                                                                              \
+    INLINE void planes_rows_##type(const struct planes_call *c, uint32_t r, const int rows, const struct parts *p)     \
+    {                                                                                                                  \
+        super_planes(c, r, rows, p, sizeof(struct ntx_block_##type), has_min, head, quad_##type);                      \
+    }
+
+SUPER_PLANES(q4_k, true, head_q45)
+SUPER_PLANES(q5_k, true, head_q45)
+SUPER_PLANES(q6_k, false, NULL)
+PLANES_MATMUL(q4_k, 1, 128)
+PLANES_MATMUL(q4_k, 2, 128)
+PLANES_MATMUL(q5_k, 2, 128)
+PLANES_MATMUL(q6_k, 2, 128)

@@ -64,7 +64,7 @@ struct ntx__lane {       /* scratch of one thread */
     const void **topk_v;    /* [max_topk] V of the top-k, where K does not contain it; else NULL */
     const void **topk_k;    /* [max_topk, or a window's and the pooled ones] K of the top-k, if there is one */
     float *mla_q, *mla_out; /* [NTX_ATTN_VECTORS x kept K], [NTX_ATTN_VECTORS x kv_lora] */
-    uint8_t *slice;         /* [NTX_SLICE_OUTS of the longest row] where weights are interleaved, or joined */
+    uint8_t *slice;         /* [slice_bytes] where weights are interleaved, or joined */
     uint8_t *many;          /* [many_bytes] of products of many rows */
 };
 

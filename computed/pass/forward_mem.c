@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward_mem.c: memory of a pass. One function walks the layout, once to count and once to place. */
 #include "common/util.h"
+#include "computed/cpu/planes.h"
 #include "computed/pass/forward_impl.h"
 #include "model/planes.h"
 
@@ -138,7 +139,7 @@ struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const st
         const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(m->gguf, k->tensor);
         if (ntx_planes_of(t->type))
             w.slice_bytes = NTX_MAX(
-                w.slice_bytes, NTX_SLICE_OUTS * (uint64_t)ntx_row_bytes(ntx_planes_whole(t->type), ntx_gguf_row(t)));
+                w.slice_bytes, NTX_PLANES_OUTS * (uint64_t)ntx_row_bytes(ntx_planes_whole(t->type), ntx_gguf_row(t)));
     }
     for (int b = 0; b < NTX_N_BUFS; b++)
         w.buf[b] = ntx_buf_width(m, (enum ntx_buf)b);

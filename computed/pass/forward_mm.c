@@ -11,6 +11,7 @@
 #include <errno.h>
 
 #include "common/util.h"
+#include "computed/cpu/planes.h"
 #include "computed/pass/forward_impl.h"
 #include "model/planes.h"
 
@@ -91,21 +92,11 @@ struct rows { /* of activations */
     uint32_t n;
 };
 
-/* Rows in two parts: a few at a time are joined in memory that stays in the processor's cache, and multiplied there. */
 static void multiply_planes(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, struct rows x,
                             uint32_t n, float *y, size_t ld, unsigned thread)
 {
-    const struct ntx_cpu_ops *ops = j->f->c.ops;
-    const uint32_t type = p->w->type, n_in = p->w->n_in, whole = ntx_planes_whole(type);
-    const size_t row = ntx_row_bytes(whole, n_in), blocks = n_in / ntx_type_info(type)->block,
-                 high = w.high ? ntx_row_bytes(ntx_planes_of(type)->high, n_in) : 0;
-    uint8_t *joined = j->f->m.lanes[thread].slice;
-    for (uint32_t i = 0, some; i < n; i += some) {
-        some = NTX_MIN(n - i, (uint32_t)NTX_SLICE_OUTS);
-        const uint8_t *at = w.at + (size_t)i * p->w->row_bytes;
-        ops->join(type, w.high ? w.high + i * high : at, at, some * blocks, joined);
-        ops->matmul[whole](joined, row, some, n_in, x.x, x.stride, x.n, y + i, ld);
-    }
+    const struct ntx_planes_weights parts = {p->w->type, n, p->w->n_in, w.high ? w.high : w.at, w.high ? w.at : NULL};
+    ntx_cpu_multiply_planes(j->f->c.ops, &parts, x.x, x.stride, x.n, y, ld, j->f->m.lanes[thread].slice);
 }
 
 /* part: of the input's rows; a chunk's outputs belong to one part. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* planes.c: each instruction set joins high and low bits to the same blocks as the plain code. */
+/* planes.c: each instruction set joins high and low bits to the same blocks as the plain code, and multiplies them to
+ * the whole type's bits: rows of several lengths, one to six rows of x. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "computed/cpu/cpu.h"
+#include "computed/cpu/planes.h"
 #include "model/planes.h"
 #include "tests/lib/check.h"
 
@@ -30,12 +31,58 @@ static void check(const struct ntx_cpu_ops *ops, uint32_t type)
     free(y);
 }
 
+enum { ROWS = 6, OUTS = 67 };
+
+/* n blocks a row. Weights lie at the end of their memory, so that sanitizers see reads behind them. */
+static void check_products(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n)
+{
+    const struct ntx_planes *p = ntx_planes_of(type);
+    const struct ntx_type_info *t = ntx_type_info(p->whole);
+    const uint32_t n_in = n * t->block;
+    const size_t row = ntx_row_bytes(p->whole, n_in), stride = ntx_act_row_bytes(ntx_act_for(p->whole), n_in);
+    uint8_t *whole = malloc(OUTS * row), *high = malloc(OUTS * ntx_row_bytes(p->high, n_in)),
+            *low = malloc(OUTS * ntx_row_bytes(p->low, n_in)), *joined = malloc(NTX_PLANES_OUTS * row),
+            *x = aligned_alloc(64, (ROWS * stride + 63) / 64 * 64);
+    float *f = malloc(n_in * sizeof *f), y[2][ROWS * OUTS];
+    CHECK(whole && high && low && joined && x && f);
+    for (size_t i = 0; i < OUTS * row; i++)
+        whole[i] = (uint8_t)(i * 37 + i / 251 + (i * i) / 13);
+    for (size_t b = 0; b < (size_t)OUTS * n; b++)
+        for (unsigned k = 0; k < t->n_halves; k++)
+            memcpy(whole + b * t->block_bytes + t->half_at[k], &(uint16_t){(uint16_t)(0x2c00 + b % 99)}, 2);
+    ntx_planes_split(p, whole, high, low, (size_t)OUTS * n);
+    if (p->high == type) /* the coarse model is the whole type's with the middle */
+        ops->join(type, high, NULL, (size_t)OUTS * n, whole);
+    for (uint32_t r = 0; r < ROWS; r++) {
+        for (uint32_t i = 0; i < n_in; i++)
+            f[i] = (float)((i * 7 + r * 11) % 31) - 15 + (float)r / 8;
+        ops->act_quantize[ntx_act_for(p->whole)](f, x + r * stride, n_in);
+    }
+    for (uint32_t rows = 1; rows <= ROWS; rows++) {
+        const struct ntx_planes_weights w = {type, OUTS, n_in, high, p->low == type ? low : NULL};
+        ops->matmul[p->whole](whole, row, OUTS, n_in, x, stride, rows, y[0], OUTS);
+        ntx_cpu_multiply_planes(ops, &w, x, stride, rows, y[1], OUTS, joined);
+        CHECK_MSG(!memcmp(y[0], y[1], rows * OUTS * sizeof **y), "%s, %s, %u values, %u rows", ops->name,
+                  ntx_type_info(type)->name, n_in, rows);
+    }
+    free(whole);
+    free(high);
+    free(low);
+    free(joined);
+    free(x);
+    free(f);
+}
+
 int main(void)
 {
+    static const uint32_t blocks[] = {1, 2, 4, 5, 16, 19, 35};
     static const char *const sets[] = {"generic", "avx2", "avx512", "amx", "neon", "i8mm"};
     for (size_t s = 0; s < sizeof sets / sizeof *sets; s++)
         for (uint32_t t = NTX_PLANES_FIRST; t < NTX_TYPE_LIMIT; t++)
-            if (ntx_cpu_pick(sets[s]))
+            if (ntx_cpu_pick(sets[s])) {
                 check(ntx_cpu_pick(sets[s]), t);
+                for (size_t n = 0; n < sizeof blocks / sizeof *blocks; n++)
+                    check_products(ntx_cpu_pick(sets[s]), t, blocks[n]);
+            }
     return 0;
 }

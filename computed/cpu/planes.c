@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "computed/cpu/planes.h"
+
+#include "computed/cpu/kern.h"
+
+#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
+#define DECLARE(WHOLE, whole, low_bits, high_bits, ...)                                                                \
+    ntx_planes_fn ntx__planes512_##whole##_##low_bits, ntx__high512_##whole##_##low_bits;
+NTX_PLANES(DECLARE)
+#define KERNEL(WHOLE, whole, low_bits, high_bits, ...)                                                                 \
+    [NTX_##WHOLE##_LOW##low_bits] = ntx__planes512_##whole##_##low_bits,                                               \
+    [NTX_##WHOLE##_HIGH##high_bits] = ntx__high512_##whole##_##low_bits,
+static ntx_planes_fn *const kernels_512[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNEL)};
+static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type)
+{
+    return ops == &ntx__cpu_avx512 || ops == &ntx__cpu_amx ? kernels_512[type] : NULL;
+}
+#else
+static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type)
+{
+    (void)ops;
+    (void)type;
+    return NULL;
+}
+#endif
+
+void ntx_cpu_multiply_planes(const struct ntx_cpu_ops *ops, const struct ntx_planes_weights *w, const void *x,
+                             size_t x_stride, uint32_t n_rows, float *y, size_t ldy, uint8_t *joined)
+{
+    ntx_planes_fn *kernel = n_rows <= NTX_PLANES_ROWS ? kernel_of(ops, w->type) : NULL;
+    const struct ntx_planes *p = ntx_planes_of(w->type);
+    const size_t row = ntx_row_bytes(p->whole, w->n_in), high = ntx_row_bytes(p->high, w->n_in),
+                 low = w->low ? ntx_row_bytes(p->low, w->n_in) : 0, blocks = w->n_in / ntx_type_info(p->whole)->block;
+    if (kernel) {
+        kernel(w, x, x_stride, n_rows, y, ldy);
+        return;
+    }
+    for (uint32_t i = 0, n; i < w->n_out; i += n) {
+        n = w->n_out - i < NTX_PLANES_OUTS ? w->n_out - i : NTX_PLANES_OUTS;
+        ops->join(w->type, w->high + i * high, w->low ? w->low + i * low : NULL, n * blocks, joined);
+        ops->matmul[p->whole](joined, row, n, w->n_in, x, x_stride, n_rows, y + i, ldy);
+    }
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* planes.h: products with weights in high and low bits (model/planes.h), bit for bit those of the whole type. A few
+ * rows of x are multiplied by kernels that read both parts; for more rows, and without such kernels, NTX_PLANES_OUTS
+ * outputs at a time are joined in memory that stays in the processor's cache. */
+#ifndef NTX_COMPUTED_CPU_PLANES_H
+#define NTX_COMPUTED_CPU_PLANES_H
+
+#include "computed/cpu/cpu.h"
+
+/* type: of low bits, or of high bits that are multiplied alone; then low is NULL. Rows of n_in weights lie one behind
+ * the other. x, x_stride, n_rows, y, ldy: as for ntx_matmul_fn. joined: room for NTX_PLANES_OUTS rows of the
+ * whole type. */
+#define NTX_PLANES_OUTS 64u /* a multiple of NTX_SLICE_OUTS */
+struct ntx_planes_weights {
+    uint32_t type, n_out, n_in;
+    const uint8_t *high, *low;
+};
+void ntx_cpu_multiply_planes(const struct ntx_cpu_ops *ops, const struct ntx_planes_weights *w, const void *x,
+                             size_t x_stride, uint32_t n_rows, float *y, size_t ldy, uint8_t *joined);
+
+/* Kernels for up to NTX_PLANES_ROWS rows. */
+#define NTX_PLANES_ROWS 4u
+typedef void ntx_planes_fn(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows,
+                           float *y, size_t ldy);
+
+#endif
