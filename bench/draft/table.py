@@ -49,10 +49,11 @@ def print_sums(paths):
             over_best.append(of['auto'] / of[best])
             print('%-14s %6.2f  %-20s %6.2f  %5.2f  %5.2f'
                   % (name, of['off'], best, of[best], over_off[-1], over_best[-1]))
+        median = statistics.median
         if over_off:
-            median = statistics.median
             print('%-14s of off: median %.2f, least %.2f; of the best: median %.2f, least %.2f\n'
                   % ('all', median(over_off), min(over_off), median(over_best), min(over_best)))
+        print_plans([r for r in rows if (r['ram'], r['temp']) == key], [r for r in rows if r['ram'] == key[0]])
 
 
 def print_plans(rows, of_ram):
