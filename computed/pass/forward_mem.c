@@ -378,17 +378,21 @@ static uint32_t most_places(const struct ntx_hparams *hp)
     return most;
 }
 
-/* Attention's buffers and the FFN's are never in use together. */
+/* Attention's buffers and the FFN's are never in use together; but a tower's FFN may use Z. */
 static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    uint64_t start = c->at, rows = cfg->max_rows;
+    const uint64_t rows = cfg->max_rows;
+    if (hp->tower)
+        m->z = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Z]);
+    const uint64_t start = c->at;
     m->q_low = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Q_LOW]);
     m->q = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Q]);
     m->k = place_rows(c, rows, cfg->widths->buf[NTX_BUF_K]);
     m->v = place_rows(c, rows, cfg->widths->buf[NTX_BUF_V]);
     m->attn = place_rows(c, rows, cfg->widths->buf[NTX_BUF_ATTN]);
-    m->z = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Z]);
+    if (!hp->tower)
+        m->z = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Z]);
     m->a = place_rows(c, rows, cfg->widths->buf[NTX_BUF_A]);
     m->places = place_rows(c, 1, most_places(hp));
     m->pool = place_rows(c, rows, cfg->widths->buf[NTX_BUF_POOL]);

@@ -278,7 +278,7 @@ FAMILIES = {
         ),
         dict(
             hidden_size=96,
-            intermediate_size=104,
+            intermediate_size=400,
             num_hidden_layers=3,
             num_attention_heads=4,
             num_key_value_heads=4,
