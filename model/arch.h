@@ -200,6 +200,12 @@ static inline struct ntx_dims ntx_dims_of(const struct ntx_hparams *hp, uint32_t
     return hp->dims ? hp->dims[layer]
                     : (struct ntx_dims){hp->n_head, hp->n_head_kv, hp->head_k, hp->head_v, hp->n_ff, layer};
 }
+/* The layer in whose memory its attention's K and V are. All rows of a vision tower go through a layer in one pass, so
+ * its layers use the same memory one after another. */
+static inline uint32_t ntx_kv_place(const struct ntx_hparams *hp, uint32_t layer)
+{
+    return hp->tower ? 0 : ntx_dims_of(hp, layer).kv_of;
+}
 static inline bool ntx_has_indexer(const struct ntx_hparams *hp, uint32_t layer)
 {
     return hp->index.in[layer / 64] >> layer % 64 & 1;

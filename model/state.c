@@ -15,7 +15,7 @@ uint32_t ntx_states_of(const struct ntx_hparams *hp, uint32_t l, struct ntx_kept
         if (!hp->recurrent_attends)
             return n;
     }
-    if (ntx_dims_of(hp, l).kv_of == l && ntx_kept_heads(hp, l))
+    if (ntx_kv_place(hp, l) == l && ntx_kept_heads(hp, l))
         out[n++] = (struct ntx_kept_state){.keep = NTX_KEEP_ROWS,
                                            .windowed = ntx_windowed(hp, l),
                                            .every = 1,

@@ -24,6 +24,8 @@ static int check_config(const struct ntx_forward_config *c, struct ntx_err *err)
     if (!c->max_rows || !c->ctx || !c->threads)
         return ntx_err_set(err, -EINVAL, "%u rows, %u positions, %u threads: a forward pass needs at least one of each",
                            c->max_rows, c->ctx, c->threads);
+    if (c->block && (!c->model->hp.tower || c->backend || c->ranks))
+        return ntx_err_set(err, -EINVAL, "blocks of %u rows: only a vision tower on the CPU has blocks", c->block);
     return 0;
 }
 
@@ -261,7 +263,7 @@ static int embed_tokens(struct ntx_forward *f)
     uint32_t width = fuses ? f->hp->head.n_taps * f->hp->head.width : f->hp->n_embd;
     if (f->hp->tower)
         width = ntx_tower_in(f->c.model);
-    for (uint32_t i = 0; f->hp->by_state && i < f->b->n_rows; i++)
+    for (uint32_t i = 0; f->hp->by_state && !f->c.block && i < f->b->n_rows; i++)
         memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld + at, f->b->rows[i].state, width * sizeof *f->m.normed);
     if (fuses)
         return 0;
@@ -628,7 +630,7 @@ static int await_kv(struct ntx_forward *f) { return check_kv(f, ntx_kv_pass_want
 static int (*const by_pass[NTX_N_OPS])(struct ntx_forward *, const struct ntx__run *) = {NTX_OPS(X)};
 #undef X
 
-static int do_run(struct ntx_forward *f, const struct ntx__run *r)
+int ntx__do_run(struct ntx_forward *f, const struct ntx__run *r)
 {
     if (ntx_op_kinds[r->op].does & NTX_DOES_READ_KV && (await_kv(f) || check_kv(f, ntx__request_topk(f))))
         return -EIO;
@@ -649,7 +651,7 @@ static int run_steps(struct ntx_forward *f)
             return rc;
         if (f->c.weights->ops->more_experts)
             f->c.weights->ops->more_experts(f->c.weights);
-        rc = needed ? do_run(f, r) : skip_chunks(f, r->chunk0, r->end);
+        rc = needed ? ntx__do_run(f, r) : skip_chunks(f, r->chunk0, r->end);
         if (needed && !rc && f->watched)
             rc = ntx__watch_run(f, r);
     }
@@ -674,7 +676,7 @@ static int run_layer(struct ntx_forward *f)
         count_unasked(f);
     if (f->back->enter)
         f->back->enter(f);
-    if ((f->n_live && (rc = predict_groups(f))) || (rc = run_steps(f)))
+    if ((f->n_live && (rc = predict_groups(f))) || (rc = f->c.block ? ntx__run_blocks(f) : run_steps(f)))
         return rc;
     if (f->n_live && f->back->waits)
         end_traced(f, f->layer, t0);

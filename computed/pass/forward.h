@@ -132,7 +132,8 @@ struct ntx_forward_config {
     const struct ntx_cpu_ops *ops;
     struct ntx_weights *weights;
     uint32_t threads, max_rows, ctx; /* ctx: longest session in tokens */
-    struct ntx_ffn_mode ffn;         /* of a packed model; else off */
+    uint32_t block;          /* of a vision tower: so many rows of a layer at a time, with the same bits; 0: all rows */
+    struct ntx_ffn_mode ffn; /* of a packed model; else off */
     struct ntx_skip_hooks skip;
     struct ntx_counters *counters;           /* for the trace; may be NULL */
     bool trace_experts;                      /* trace the wanted experts, too */
@@ -159,6 +160,9 @@ int ntx_backend_can(const struct ntx_backend *b, const struct ntx_model *m, uint
 struct ntx_forward_widths ntx_forward_widths(const struct ntx_model *m, const struct ntx_chunks *c);
 /* bytes of memory that it will take, for the planner */
 uint64_t ntx_forward_bytes(const struct ntx_forward_config *c);
+/* Chunks that a pass with `block` holds together, since each block of rows uses them: span [c->n] gets each chunk's
+ * number of its span, ascending. 0, or -ENOMEM. */
+int ntx_forward_spans(const struct ntx_model *m, const struct ntx_chunks *c, uint32_t *span);
 int ntx_forward_new(const struct ntx_forward_config *c, struct ntx_forward **out, struct ntx_err *err);
 void ntx_forward_free(struct ntx_forward *f);
 void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes); /* memory of activations: a GPU may lock it */

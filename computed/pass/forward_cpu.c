@@ -458,7 +458,7 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
              kv_head = head / shared - first;
     const struct ntx_row *row = live_row(f, group[0]), *last = live_row(f, group[1] - 1);
     struct ntx_attn a = {
-        .q = f->m.q + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * w.head_k,
+        .q = f->buf[NTX_BUF_Q].at + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * w.head_k,
         .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * w.head_v,
         .n_q = n_q,
         .n_rows = group[1] - group[0],

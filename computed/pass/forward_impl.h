@@ -3,6 +3,7 @@
  *
  *   forward.c             the pass from begin to end, for all back ends: rows in, layers, skips, rows out
  *   forward_runs.c        a layer's steps (model/layer.h), and which neighbours are done in one go
+ *   forward_blocks.c      a vision tower's layers, some rows at a time
  *   forward_cpu.c         the operations of these steps on the CPU
  *   cpu_experts.c         and of those for experts
  *   mla.c                 attention over MLA latents: what comes before and after it
@@ -36,6 +37,7 @@
 #include <math.h>
 #include <stdatomic.h>
 
+#include "common/util.h"
 #include "computed/cpu/pool.h"
 #include "computed/pass/forward.h"
 #include "computed/pass/input_sums.h"
@@ -370,6 +372,7 @@ struct ntx_forward {
      * output; */
     uint32_t n_kv_only;
     uint32_t n_kv_rounded; /* the rounded ones of them come first */
+    bool keeps;            /* with blocks of rows: another one uses the chunks of this one */
     bool all_asked;        /* outputs of the last layer are wanted for all rows */
     bool end_dropped;      /* announced: of the last layer only what feeds its state is computed */
     struct {
@@ -454,6 +457,12 @@ typedef void ntx__item_fn(struct ntx_forward *f, uint32_t i, unsigned thread);
 void ntx__each(struct ntx_forward *f, ntx__item_fn *fn, uint32_t n);
 /* Takes a vector that is one chunk; *v is NULL if the model has none. Give back in the order taken. */
 int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v);
+/* A chunk of a product or a vector is done with. */
+static inline void ntx__release(struct ntx_forward *f, uint32_t chunk)
+{
+    if (!f->keeps)
+        f->c.weights->ops->release(f->c.weights, chunk);
+}
 void ntx__give(struct ntx_forward *f, const struct ntx_weight *w);
 
 /* The vectors of a run's steps, into f->vec. */
@@ -494,7 +503,16 @@ void ntx__watch_logits(struct ntx_forward *f);
 /* malloc'd [n_layers], or NULL. */
 struct ntx__runs *ntx__runs_of(const struct ntx_model *m, const struct ntx_chunks *c);
 
+/* ---- forward_blocks.c */
+/* Rows of a layer that are computed at a time. */
+static inline uint32_t ntx__block(const struct ntx_forward_config *c)
+{
+    return c->block ? NTX_MIN(c->block, c->max_rows) : c->max_rows;
+}
+int ntx__run_blocks(struct ntx_forward *f); /* f->layer */
+
 /* ---- forward.c */
+int ntx__do_run(struct ntx_forward *f, const struct ntx__run *r);
 bool ntx__skips(const struct ntx_forward *f, uint32_t row, uint32_t layer); /* of the batch, as far as decided */
 void ntx__choose_rows(struct ntx_forward *f);                               /* of f->layer: m.live, n_live, n_kv_only */
 /* Of the batch: the output of the last layer is wanted for it; otherwise it leaves only K and V, or the state,

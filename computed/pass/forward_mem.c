@@ -236,7 +236,7 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
     const struct ntx_hparams *hp = &cfg->model->hp;
     uint64_t blocks = ((uint64_t)cfg->ctx + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK;
     m->lanes = place_bytes(c, cfg->threads * sizeof *m->lanes);
-    m->many_bytes = cfg->widths->many_in ? ntx_many_bytes(cfg->widths->many_in, cfg->max_rows) : 0;
+    m->many_bytes = cfg->widths->many_in ? ntx_many_bytes(cfg->widths->many_in, ntx__block(cfg)) : 0;
     for (uint32_t t = 0; t < cfg->threads; t++) {
         struct ntx__lane lane = {
             .k = place_bytes(c, blocks * sizeof *lane.k),
@@ -246,7 +246,7 @@ static void place_lanes(struct cursor *c, const struct ntx_forward_config *cfg, 
             .path_holes = place_bytes(c, blocks * (NTX_KV_BLOCK / 8)),
             .topk_k = place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.topk_k),
             .topk_v = hp->index_beside ? place_bytes(c, most_listed_k(cfg, m) * sizeof *lane.topk_v) : NULL,
-            .logits = place_bytes(c, (uint64_t)cfg->max_rows * NTX__LOGIT_TILE * sizeof(float)),
+            .logits = place_bytes(c, (uint64_t)ntx__block(cfg) * NTX__LOGIT_TILE * sizeof(float)),
             .slice = place_bytes(c, cfg->widths->slice_bytes),
             .many = place_bytes(c, m->many_bytes),
             .adjugate_x = place_bytes(c, adjugate_bytes(hp)),
@@ -378,16 +378,20 @@ static uint32_t most_places(const struct ntx_hparams *hp)
     return most;
 }
 
-/* Attention's buffers and the FFN's are never in use together; but a tower's FFN may use Z. */
+/* Attention's buffers and the FFN's are never in use together; but with blocks of rows, q of later blocks is, and a
+ * tower's FFN may use Z. */
 static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
-    const uint64_t rows = cfg->max_rows;
+    const uint64_t rows = ntx__block(cfg);
+    if (cfg->block)
+        m->q = place_rows(c, cfg->max_rows, cfg->widths->buf[NTX_BUF_Q]);
     if (hp->tower)
         m->z = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Z]);
     const uint64_t start = c->at;
     m->q_low = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Q_LOW]);
-    m->q = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Q]);
+    if (!cfg->block)
+        m->q = place_rows(c, rows, cfg->widths->buf[NTX_BUF_Q]);
     m->k = place_rows(c, rows, cfg->widths->buf[NTX_BUF_K]);
     m->v = place_rows(c, rows, cfg->widths->buf[NTX_BUF_V]);
     m->attn = place_rows(c, rows, cfg->widths->buf[NTX_BUF_ATTN]);
@@ -458,15 +462,15 @@ static uint64_t place_all(const struct ntx_forward_config *cfg, uint8_t *base, s
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     struct cursor c = {.base = base};
-    uint64_t rows = cfg->max_rows;
+    const uint64_t rows = cfg->max_rows, some = ntx__block(cfg);
     m->h = place_bytes(&c, rows * hp->n_embd * sizeof *m->h);
-    m->x = place_rows(&c, rows + late_rows(cfg), hp->n_embd);
+    m->x = place_rows(&c, some + late_rows(cfg), hp->n_embd);
     place_layer(&c, cfg, m);
-    m->y = place_bytes(&c, rows * hp->n_embd * sizeof *m->y);
+    m->y = place_bytes(&c, some * hp->n_embd * sizeof *m->y);
     m->beside = place_bytes(&c, rows * cfg->widths->buf[NTX_BUF_BESIDE] * sizeof *m->beside);
     m->streams = place_bytes(&c, rows * cfg->widths->buf[NTX_BUF_STREAMS] * sizeof *m->streams);
     m->mix = place_bytes(&c, rows * cfg->widths->buf[NTX_BUF_MIX] * sizeof *m->mix);
-    m->normed = place_rows(&c, rows, cfg->widths->buf[NTX_BUF_NORMED]);
+    m->normed = place_rows(&c, some, cfg->widths->buf[NTX_BUF_NORMED]);
     m->gates = place_bytes(&c, rows * cfg->widths->buf[NTX_BUF_GATES] * sizeof *m->gates);
     place_lora(&c, cfg, m);
     place_grams(&c, cfg, m);
@@ -474,7 +478,7 @@ static uint64_t place_all(const struct ntx_forward_config *cfg, uint8_t *base, s
     m->input_entry = place_bytes(&c, rows * hp->n_input * hp->n_layers * sizeof *m->input_entry);
     m->quantized[NTX_ACT_F32] = NULL;
     for (int form = NTX_ACT_F32 + 1; form < NTX_N_ACTS; form++)
-        m->quantized[form] = place_bytes(&c, (rows + late_rows(cfg)) * cfg->widths->row[form]);
+        m->quantized[form] = place_bytes(&c, (some + late_rows(cfg)) * cfg->widths->row[form]);
     for (int t = 0; t < NTX_N_TURNS; t++)
         place_angles(&c, cfg, (enum ntx_rotation)t, m);
     m->freq = place_bytes(&c, NTX_MAX(hp->rope_dim, hp->rope_dim_window) / 2 * sizeof *m->freq);

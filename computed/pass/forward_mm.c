@@ -244,7 +244,7 @@ static bool walk_chunk(const struct ntx__mm *j, const struct ntx__product *p, ui
         /* acq_rel: the other threads' reads of the chunk precede its release */
         if (atomic_fetch_add_explicit(&t->done, n, memory_order_acq_rel) + n == (uint64_t)c->n_out * parts) {
             ntx__finite_done(f, chunk);
-            f->c.weights->ops->release(f->c.weights, chunk);
+            ntx__release(f, chunk);
         }
     }
     return false;
@@ -432,7 +432,7 @@ int ntx__take(struct ntx_forward *f, const struct ntx_weight *w, const float **v
 void ntx__give(struct ntx_forward *f, const struct ntx_weight *w)
 {
     if (w->tensor != NTX_NO_TENSOR)
-        f->c.weights->ops->release(f->c.weights, w->chunk0);
+        ntx__release(f, w->chunk0);
 }
 
 int ntx__take_run(struct ntx_forward *f, const struct ntx__run *r)

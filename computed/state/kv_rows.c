@@ -134,7 +134,7 @@ int ntx__kv_make_rows(struct ntx_kv_pool *p, const struct ntx_hparams *hp)
         return -ENOMEM;
     for (uint32_t l = 0; l < p->n_layers; l++) {
         const uint32_t of = l % hp->n_layers;
-        p->rows[l].of = (uint16_t)(l < hp->n_layers ? ntx_dims_of(hp, l).kv_of : l);
+        p->rows[l].of = (uint16_t)(l < hp->n_layers ? ntx_kv_place(hp, l) : l);
         for (uint32_t i = 0, n = ntx_states_of(hp, of, kept); i < n; i++)
             if (kept[i].keep == NTX_KEEP_ROWS && kept[i].beside == (l != of)) {
                 p->rows[l] = layer_rows(&kept[i], p->type, (uint16_t)l);

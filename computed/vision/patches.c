@@ -208,24 +208,29 @@ static void join_state(const struct ntx_tower *t, const float *state, uint32_t k
         out[(size_t)i * n + k] = state[i];
 }
 
-static float *join_part(const struct ntx_tower *t, const struct ntx__patches *p, const struct ntx__patches_part *a,
-                        const float *states, float *out)
+/* Of a part's square number k. */
+static void join_square(const struct ntx_tower *t, const struct ntx__patches *p, const struct ntx__patches_part *a,
+                        const float *states, size_t k, float *out)
 {
-    const uint32_t parts = 1 + t->n_deep, n = t->merge * t->merge;
-    const size_t part = (size_t)n * t->state;
-    for (uint32_t r = 0; r < a->rows / t->merge; r++)
-        for (uint32_t c = 0; c < a->columns / t->merge; c++, out += parts * part)
-            for (uint32_t k = 0; k < n; k++) {
-                const uint32_t at = (r * t->merge + k / t->merge) * a->columns + c * t->merge + k % t->merge;
-                for (uint32_t d = 0; d < parts; d++)
-                    join_state(t, states + ((size_t)p->row_of[a->first + at] * parts + d) * t->state, k,
-                               out + d * part);
-            }
-    return out;
+    const uint32_t parts = 1 + t->n_deep, n = t->merge * t->merge, across = a->columns / t->merge;
+    const size_t part = (size_t)n * t->state, row = k / across * t->merge, column = k % across * t->merge;
+    for (uint32_t i = 0; i < n; i++) {
+        const size_t at = (row + i / t->merge) * a->columns + column + i % t->merge;
+        for (uint32_t d = 0; d < parts; d++)
+            join_state(t, states + ((size_t)p->row_of[a->first + at] * parts + d) * t->state, i, out + d * part);
+    }
 }
 
-void ntx__patches_join(const struct ntx_tower *t, const struct ntx__patches *p, const float *states, float *out)
+void ntx__patches_join(const struct ntx_tower *t, const struct ntx__patches *p, const float *states, size_t first,
+                       size_t squares, float *out)
 {
-    for (uint32_t i = 0; i < p->n_parts; i++)
-        out = join_part(t, p, &p->part[i], states, out);
+    const size_t each = (size_t)(1 + t->n_deep) * t->merge * t->merge * t->state;
+    size_t before = 0; /* squares of earlier parts */
+    for (uint32_t i = 0; i < p->n_parts; i++) {
+        const struct ntx__patches_part *a = &p->part[i];
+        const size_t n = (size_t)(a->columns / t->merge) * (a->rows / t->merge);
+        for (size_t k = first > before ? first - before : 0; k < n && before + k < first + squares; k++)
+            join_square(t, p, a, states, k, out + (before + k - first) * each);
+        before += n;
+    }
 }

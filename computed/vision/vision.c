@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vision.c: opens and checks projector files, and runs both parts of a tower: a pass over all patches, and one over the
- * squares that they form. Weights stay in memory between pictures or are read for each (`streams`); all else is there
- * only during a call. */
+/* vision.c: opens and checks projector files, and runs the parts of a tower: a pass over all patches, which is computed
+ * in blocks of them, and then passes over some of the squares that they form at a time. Weights stay in memory between
+ * pictures or are read for each (`streams`); all else is there only during a call. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +14,13 @@
 #include "model/quant.h"
 
 enum { CHUNK = 4 << 20, WINDOW = 8 << 20, WINDOWS = 16 };
+enum { BLOCK = 768, LEAST = 64 }; /* patches at a time; squares at least, so that products have many rows */
 
 struct part { /* of a tower; without a model: it has none */
     struct ntx_vision *of;
     struct ntx_model *model;
     struct ntx_chunks *chunks;
+    uint32_t *span; /* see ntx_forward_spans */
     union {
         struct ntx_weights w;
         struct ntx_ram_weights kept;
@@ -38,7 +40,7 @@ struct ntx_vision {
     struct ntx_picture_rule rule;
     struct ntx_vision_text text;
     uint64_t pass;
-    atomic_uint done; /* chunks of both parts that the encode under way has used */
+    atomic_uint done, todo; /* chunks that the encode under way has used, and will have used */
 };
 
 /* ---- memory */
@@ -50,6 +52,17 @@ static uint32_t part_taps(const struct ntx_tower *t, uint32_t n_layers, uint32_t
     return 1 + t->n_deep;
 }
 
+static bool sees(const struct ntx_vision *v, const struct part *p) { return p == &v->parts[NTX_TOWER_SEES]; }
+
+/* Rows of a part at a time: in blocks of its one pass, or in passes of their own. */
+static uint32_t part_rows(const struct ntx_vision *v, const struct part *p, uint32_t n)
+{
+    uint32_t most = v->c.block ? v->c.block : BLOCK;
+    if (p == &v->parts[NTX_TOWER_PROJECTS])
+        most = NTX_MAX(most / v->t->merge / v->t->merge, (uint32_t)LEAST);
+    return NTX_MIN(n, most);
+}
+
 static struct ntx_forward_config part_pass(const struct ntx_vision *v, const struct part *p, uint32_t rows)
 {
     return (struct ntx_forward_config){.model = p->model,
@@ -57,7 +70,8 @@ static struct ntx_forward_config part_pass(const struct ntx_vision *v, const str
                                        .ops = ntx_cpu_pick(NULL),
                                        .threads = v->c.threads,
                                        .max_rows = rows,
-                                       .ctx = rows};
+                                       .ctx = rows,
+                                       .block = sees(v, p) ? part_rows(v, p, rows) : 0};
 }
 
 static struct ntx_kv_shape part_kv(uint32_t rows)
@@ -65,8 +79,9 @@ static struct ntx_kv_shape part_kv(uint32_t rows)
     return (struct ntx_kv_shape){.blocks = (rows + NTX_KV_BLOCK - 1) / NTX_KV_BLOCK};
 }
 
-static uint64_t part_bytes(const struct ntx_vision *v, const struct part *p, uint32_t rows)
+static uint64_t part_bytes(const struct ntx_vision *v, const struct part *p, uint32_t n)
 {
+    const uint32_t rows = sees(v, p) ? n : part_rows(v, p, n);
     const struct ntx_forward_config c = part_pass(v, p, rows);
     const struct ntx_kv_shape kv = part_kv(rows);
     return ntx_forward_bytes(&c) + ntx_kv_shape_bytes(&p->model->hp, NTX_KV_F16, &kv) +
@@ -85,7 +100,7 @@ uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed)
     for (int i = 0; i < NTX_TOWER_PARTS; i++) {
         const struct ntx_chunks *c = v->parts[i].chunks;
         if (c && streamed)
-            most = NTX_MAX(most, ntx__windows_bytes(c, window_of(v, c)));
+            most = NTX_MAX(most, ntx__windows_bytes(c, v->parts[i].span, window_of(v, c)));
         else if (c)
             all += ntx_ram_weights_pick_bytes(c);
     }
@@ -176,7 +191,7 @@ static void release_counted(struct ntx_weights *w, uint32_t chunk)
 
 static int read_part(struct ntx_vision *v, struct part *p, struct ntx_err *err)
 {
-    int rc = v->c.streams ? ntx__windows_new(&p->streamed, v->c.fd, p->chunks, window_of(v, p->chunks), err)
+    int rc = v->c.streams ? ntx__windows_new(&p->streamed, v->c.fd, p->chunks, p->span, window_of(v, p->chunks), err)
                           : ntx_ram_weights_pick(&p->kept, v->fds, p->chunks, err);
     if (rc)
         return rc;
@@ -228,6 +243,20 @@ static int check_text(const struct ntx_tower *t, const struct ntx_model *text, s
 /* Of Gemma 4, the models with inputs of each layer (E2B, E4B) see images in order, too. */
 static bool reads_in_order(const struct ntx_model *text) { return text && text->hp.n_input; }
 
+/* Only the part with attention holds chunks together. */
+static int chunk_part(struct ntx_vision *v, struct part *p, struct ntx_err *err)
+{
+    int rc = p->model ? ntx_chunks_make(p->model, CHUNK, &p->chunks, err) : 0;
+    if (rc || !p->model)
+        return rc;
+    p->span = calloc(p->chunks->n, sizeof *p->span);
+    for (uint32_t i = 0; p->span && i < p->chunks->n; i++)
+        p->span[i] = i;
+    if (!p->span || (sees(v, p) && ntx_forward_spans(p->model, p->chunks, p->span)))
+        return ntx_err_set(err, -ENOMEM, "no memory for %u chunks", p->chunks->n);
+    return 0;
+}
+
 static int open_parts(struct ntx_vision *v, struct ntx_err *err)
 {
     struct ntx_model *models[NTX_TOWER_PARTS];
@@ -258,8 +287,7 @@ static int open_parts(struct ntx_vision *v, struct ntx_err *err)
     }
     rc = check_text(v->t, v->c.text, err);
     for (int i = 0; i < NTX_TOWER_PARTS && !rc; i++)
-        if (v->parts[i].model)
-            rc = ntx_chunks_make(v->parts[i].model, CHUNK, &v->parts[i].chunks, err);
+        rc = chunk_part(v, &v->parts[i], err);
     return rc;
 }
 
@@ -289,7 +317,7 @@ int ntx_vision_open(const struct ntx_vision_config *c, struct ntx_vision **out, 
     v->c.text = NULL;
     if (rc) {
         ntx_vision_close(v);
-        return ntx_err_prefix(err, "the projector");
+        return rc;
     }
     *out = v;
     return 0;
@@ -302,6 +330,7 @@ static void close_part(const struct ntx_vision *v, struct part *p)
     else
         ntx_ram_weights_free(&p->kept);
     ntx_chunks_free(p->chunks);
+    free(p->span);
     ntx_model_free(p->model);
 }
 
@@ -380,7 +409,7 @@ static int run_part(struct ntx_vision *v, struct part *p, struct ntx_row *rows, 
     uint32_t taps[1 + NTX_TOWER_DEEP_MAX];
     c.weights = &p->w;
     c.taps = taps;
-    c.n_taps = p == &v->parts[NTX_TOWER_SEES] ? part_taps(v->t, p->model->hp.n_layers, taps) : 0;
+    c.n_taps = sees(v, p) ? part_taps(v->t, p->model->hp.n_layers, taps) : 0;
     p->w.error = (struct ntx_err){0};
     int rc = ntx_kv_pool_new(&p->model->hp, NTX_KV_F16, &shape, &pool, err);
     if (!rc && (rc = ntx_kv_seq_new(pool, n, &kv)))
@@ -433,13 +462,18 @@ static int see_patches(struct ntx_vision *v, const struct ntx__patches *p, const
 static int convert_states(struct ntx_vision *v, uint32_t n, float **states, struct ntx_err *err)
 {
     const struct ntx_tower *t = v->t;
-    struct ntx_row *rows = calloc(n, sizeof *rows);
+    struct part *p = &v->parts[NTX_TOWER_CONVERTS];
+    const uint32_t most = part_rows(v, p, n);
+    struct ntx_row *rows = malloc(most * sizeof *rows);
     float *out = malloc((size_t)n * t->state * sizeof *out);
     int rc = rows && out ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %u patches", n);
-    for (uint32_t i = 0; i < n && !rc; i++)
-        rows[i] = (struct ntx_row){.state = *states + (size_t)i * t->embd, .left = out + (size_t)i * t->state};
-    if (!rc)
-        rc = run_part(v, &v->parts[NTX_TOWER_CONVERTS], rows, n, err);
+    for (uint32_t first = 0, some; first < n && !rc; first += some) {
+        some = NTX_MIN(n - first, most);
+        for (uint32_t i = 0; i < some; i++)
+            rows[i] = (struct ntx_row){.state = *states + (size_t)(first + i) * t->embd,
+                                       .left = out + (size_t)(first + i) * t->state};
+        rc = run_part(v, p, rows, some, err);
+    }
     free(rows);
     if (rc) {
         free(out);
@@ -450,23 +484,38 @@ static int convert_states(struct ntx_vision *v, uint32_t n, float **states, stru
     return 0;
 }
 
-static int project_squares(struct ntx_vision *v, const struct ntx__patches *p, const float *states,
+static int project_squares(struct ntx_vision *v, const struct ntx__patches *patches, const float *states,
                            struct ntx_vision_rows *out, struct ntx_err *err)
 {
-    const size_t in = ntx_tower_in(v->parts[NTX_TOWER_PROJECTS].model), n = ntx_vision_grid_rows(&out->grid);
-    struct ntx_row *rows = calloc(n, sizeof *rows);
-    float *joined = malloc(n * in * sizeof *joined);
+    struct part *p = &v->parts[NTX_TOWER_PROJECTS];
+    const size_t in = ntx_tower_in(p->model), n = ntx_vision_grid_rows(&out->grid);
+    const uint32_t most = part_rows(v, p, (uint32_t)n);
+    struct ntx_row *rows = malloc(most * sizeof *rows);
+    float *joined = malloc(most * in * sizeof *joined);
     out->values = malloc(n * out->width * sizeof *out->values);
     int rc = rows && joined && out->values ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %zu rows", n);
-    if (!rc)
-        ntx__patches_join(v->t, p, states, joined);
-    for (size_t i = 0; i < n && !rc; i++)
-        rows[i] = (struct ntx_row){.state = joined + i * in, .left = out->values + i * out->width};
-    if (!rc)
-        rc = run_part(v, &v->parts[NTX_TOWER_PROJECTS], rows, (uint32_t)n, err);
+    for (size_t first = 0, some; first < n && !rc; first += some) {
+        some = NTX_MIN(n - first, most);
+        ntx__patches_join(v->t, patches, states, first, some, joined);
+        for (size_t i = 0; i < some; i++)
+            rows[i] = (struct ntx_row){.state = joined + i * in, .left = out->values + (first + i) * out->width};
+        rc = run_part(v, p, rows, (uint32_t)some, err);
+    }
     free(rows);
     free(joined);
     return rc;
+}
+
+/* Chunks that an encode uses, each once for each pass. */
+static uint32_t count_chunks(const struct ntx_vision *v, uint32_t patches, uint32_t squares)
+{
+    uint32_t n = 0;
+    for (int i = 0; i < NTX_TOWER_PARTS; i++) {
+        const struct part *p = &v->parts[i];
+        const uint32_t rows = i == NTX_TOWER_PROJECTS ? squares : patches, most = part_rows(v, p, rows);
+        n += (p->chunks ? p->chunks->n : 0) * (sees(v, p) ? 1 : (rows + most - 1) / most);
+    }
+    return n;
 }
 
 int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, const atomic_bool *unwanted,
@@ -486,6 +535,7 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
         !(states = malloc((size_t)p.n * (1 + v->t->n_deep) * v->t->embd * sizeof *states)))
         rc = ntx_err_set(err, -ENOMEM, "no memory for a picture of %u x %u pixels", pixels->size.width,
                          pixels->size.height);
+    atomic_store(&v->todo, count_chunks(v, p.n, (uint32_t)ntx_vision_grid_rows(&rows.grid)));
     if (!rc)
         rc = see_patches(v, &p, pixels, states, err);
     if (!rc && v->t->converted)
@@ -502,18 +552,11 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
     return rc;
 }
 
-static uint64_t all_chunks(const struct ntx_vision *v)
-{
-    uint64_t n = 0;
-    for (int i = 0; i < NTX_TOWER_PARTS; i++)
-        n += v->parts[i].chunks ? v->parts[i].chunks->n : 0;
-    return n;
-}
-
 uint32_t ntx_vision_done(const struct ntx_vision *v)
 {
-    const uint64_t done = atomic_load_explicit(&((struct ntx_vision *)(uintptr_t)v)->done, memory_order_relaxed),
-                   all = all_chunks(v);
+    struct ntx_vision *of = (struct ntx_vision *)(uintptr_t)v;
+    const uint64_t done = atomic_load_explicit(&of->done, memory_order_relaxed),
+                   all = atomic_load_explicit(&of->todo, memory_order_relaxed);
     return (uint32_t)(1000 * NTX_MIN(done, all) / NTX_MAX(all, 1ull));
 }
 

@@ -29,8 +29,10 @@ struct ntx_vision_config {
     uint64_t ram;                 /* most bytes that weights and one encode may take together; 0: no bound */
     bool streams;                 /* weights are read anew for each picture, and take no memory between pictures. `fd`
                                      gets O_DIRECT. The bits are the same */
-    uint64_t window;              /* bytes that are read at once then; 0: 8 MiB, or a 16th of a small tower */
-    bool look;                    /* read and check the header alone: such a tower cannot encode */
+    uint64_t window; /* bytes that are read at once then; 0: 8 MiB, or a 16th of a small tower. The matrices
+                                     of half a layer are always read together */
+    uint32_t block;  /* patches that are computed at a time; 0: some hundreds. The bits are the same */
+    bool look;       /* read and check the header alone: such a tower cannot encode */
 };
 
 /* Opens a projector file. Its header, shapes and types are checked, and that it fits the text model. -ENOTSUP: of a

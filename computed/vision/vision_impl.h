@@ -15,8 +15,9 @@
 #include "model/tower.h"
 
 /* Weights that do not stay: a thread reads windows, runs of chunks in the order of use, ahead of the pass into slots.
- * Memory is there only during a pass. Fixed chunks (vectors, the table of positions) are read when it begins. */
-#define NTX__WINDOW_SLOTS 3u
+ * Memory is there only during a pass. Fixed chunks (vectors, the table of positions) are read when it begins. Chunks
+ * that the pass holds together (ntx_forward_spans) are in one window. */
+#define NTX__WINDOW_SLOTS 2u
 struct ntx__windows {
     struct ntx_weights w; /* first: it is one */
     int fd;               /* borrowed; reads by O_DIRECT where the file system has it */
@@ -35,10 +36,13 @@ struct ntx__windows {
     int failed;
     bool quit;
 };
-/* window: most bytes of one, unless a chunk has more. The descriptor gets O_DIRECT. Free it in any case. */
-int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c, uint64_t window, struct ntx_err *err);
-uint64_t ntx__windows_bytes(const struct ntx_chunks *c, uint64_t window); /* memory during a pass */
-void ntx__windows_free(struct ntx__windows *x);                           /* also zeroed ones */
+/* window: most bytes of one, unless a span has more. span: see ntx_forward_spans. The descriptor gets O_DIRECT. Free it
+ * in any case. */
+int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c, const uint32_t *span, uint64_t window,
+                     struct ntx_err *err);
+/* Memory during a pass. */
+uint64_t ntx__windows_bytes(const struct ntx_chunks *c, const uint32_t *span, uint64_t window);
+void ntx__windows_free(struct ntx__windows *x); /* also zeroed ones */
 
 /* Parts of a picture that see nothing of each other: its tiles and the whole picture beside them, or the one picture
  * that is not cut. */
@@ -68,7 +72,9 @@ void ntx__patches_free(struct ntx__patches *p);
 /* out: [n x 3 x patch x patch] pixels of each row: channel by channel, each from the top. */
 void ntx__patches_pixels(const struct ntx_tower *t, const struct ntx__patches *p, const struct ntx_pixels *pixels,
                          float *out);
-/* states: [n x (1 + n_deep) x embd] by row; out: [squares x (1 + n_deep) x merge^2 x embd], what the projector gets. */
-void ntx__patches_join(const struct ntx_tower *t, const struct ntx__patches *p, const float *states, float *out);
+/* states: [n x (1 + n_deep) x embd] by row; out: [squares x (1 + n_deep) x merge^2 x embd], what the projector gets of
+ * `squares` squares from `first` on. */
+void ntx__patches_join(const struct ntx_tower *t, const struct ntx__patches *p, const float *states, size_t first,
+                       size_t squares, float *out);
 
 #endif

@@ -28,24 +28,37 @@ static uint64_t place_chunk(const struct ntx_chunk *c, uint64_t end, uint64_t us
     return *at + c->bytes;
 }
 
-/* at, of [chunks->n], first [windows + 1]: filled if not NULL. */
-static struct layout lay_out(const struct ntx_chunks *c, uint64_t window, uint64_t *at, uint32_t *of, uint32_t *first)
+/* Bytes of chunk i and of those behind it that are of its span, at most. */
+static uint64_t span_bytes(const struct ntx_chunks *c, const uint32_t *span, uint32_t i)
+{
+    uint64_t n = 0;
+    for (uint32_t k = i; k < c->n && span[k] == span[i]; k++)
+        if (!c->list[k].fixed)
+            n += c->list[k].bytes + PADDING + 2 * PAGE;
+    return n;
+}
+
+/* at, of [chunks->n], first [windows + 1]: filled if not NULL. A window ends where the next span does not fit. */
+static struct layout lay_out(const struct ntx_chunks *c, const uint32_t *span, uint64_t window, uint64_t *at,
+                             uint32_t *of, uint32_t *first)
 {
     struct layout y = {0};
     uint64_t used = 0, end = UINT64_MAX, where;
+    uint32_t last = UINT32_MAX; /* the span of the chunk before */
     for (uint32_t i = 0; i < c->n; i++) {
         const struct ntx_chunk *k = &c->list[i];
         if (k->fixed) {
             where = NTX_ROUND_UP(y.fixed, (uint64_t)PAGE) + k->offset % PAGE;
             y.fixed = where + k->bytes + PADDING;
         } else {
-            if (!y.n || used + k->bytes > window) {
+            if (span[i] != last && (!y.n || used + span_bytes(c, span, i) > window)) {
                 y.n++;
                 used = 0;
                 end = UINT64_MAX;
                 if (first)
                     first[y.n - 1] = i;
             }
+            last = span[i];
             used = place_chunk(k, end, used, &where);
             end = k->offset + k->bytes;
             y.slot = NTX_MAX(y.slot, NTX_ROUND_UP(used + PADDING, (uint64_t)PAGE) + PAGE);
@@ -59,10 +72,10 @@ static struct layout lay_out(const struct ntx_chunks *c, uint64_t window, uint64
     return y;
 }
 
-uint64_t ntx__windows_bytes(const struct ntx_chunks *c, uint64_t window)
+uint64_t ntx__windows_bytes(const struct ntx_chunks *c, const uint32_t *span, uint64_t window)
 {
-    const struct layout y = lay_out(c, window, NULL, NULL, NULL);
-    return y.fixed + NTX__WINDOW_SLOTS * y.slot + c->n * (sizeof(uint64_t) + 3 * sizeof(uint32_t));
+    const struct layout y = lay_out(c, span, window, NULL, NULL, NULL);
+    return y.fixed + NTX__WINDOW_SLOTS * y.slot + c->n * (sizeof(uint64_t) + 4 * sizeof(uint32_t));
 }
 
 /* ---- reading */
@@ -230,7 +243,8 @@ static const struct ntx_weights_ops ops = {.begin = begin_windows,
                                            .skip = release_chunk,
                                            .end = end_windows};
 
-int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c, uint64_t window, struct ntx_err *err)
+int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c, const uint32_t *span, uint64_t window,
+                     struct ntx_err *err)
 {
     *x = (struct ntx__windows){.w.ops = &ops, .fd = fd, .chunks = c};
     pthread_mutex_init(&x->lock, NULL);
@@ -241,7 +255,7 @@ int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c,
     x->left = calloc(c->n, sizeof *x->left);
     if (!x->at || !x->of || !x->first || !x->left)
         return ntx_err_set(err, -ENOMEM, "no memory for %u chunks", c->n);
-    const struct layout y = lay_out(c, window, x->at, x->of, x->first);
+    const struct layout y = lay_out(c, span, window, x->at, x->of, x->first);
     x->n = y.n;
     x->slot_bytes = y.slot;
     x->fixed_bytes = y.fixed;

@@ -630,8 +630,8 @@ static int find_tower(struct opening *o)
         }
     char name[48];
     ntx_printable(name, sizeof name, kind.p, kind.n);
-    return ntx_err_set(o->err, -ENOTSUP, "its projector is of the kind '%s', which is not computed; these are: %s",
-                       name, ntx_tower_names());
+    return ntx_err_set(o->err, -ENOTSUP, "it is of the kind '%s', which is not computed; these are: %s", name,
+                       ntx_tower_names());
 }
 
 static int get_part(struct opening *o)

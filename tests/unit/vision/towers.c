@@ -16,6 +16,11 @@
 #include "tests/lib/check.h"
 #include "tests/mkmodel/describe.h"
 
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { SANITIZED = 1 };
+#else
+enum { SANITIZED = 0 };
+#endif
 enum { OUT = 64 };
 #define NEAR_UNSCALED 1e-2 /* scores that are not scaled: K in half floats weighs more */
 #define NEAR          2e-3 /* by the spread; llama.cpp rounds patches, and has a polynomial for GELU */
@@ -73,9 +78,10 @@ static struct ntx_pixels make_pixels(uint32_t w, uint32_t h)
     return p;
 }
 
-static struct ntx_vision_rows see_as(int fd, uint32_t threads, bool streams, uint32_t w, uint32_t h)
+/* block: patches at a time; 0: as many as usual */
+static struct ntx_vision_rows see_as(int fd, uint32_t threads, bool streams, uint32_t block, uint32_t w, uint32_t h)
 {
-    const struct ntx_vision_config c = {.fd = fd, .threads = threads, .streams = streams, .window = 1};
+    const struct ntx_vision_config c = {.fd = fd, .threads = threads, .streams = streams, .window = 1, .block = block};
     struct ntx_pixels p = make_pixels(w, h);
     struct ntx_vision_rows rows;
     struct ntx_vision *v;
@@ -89,7 +95,7 @@ static struct ntx_vision_rows see_as(int fd, uint32_t threads, bool streams, uin
 
 static struct ntx_vision_rows see_made(int fd, uint32_t threads, uint32_t w, uint32_t h)
 {
-    return see_as(fd, threads, false, w, h);
+    return see_as(fd, threads, false, 0, w, h);
 }
 
 static void beside_llama(void)
@@ -125,7 +131,8 @@ static void beside_llama(void)
     json_decref(cases);
 }
 
-/* Also odd grids, large ones, of quantised matrices, of weights that are read for each picture. */
+/* Also odd grids, large ones, of quantised matrices, of weights that are read for each picture, of patches in blocks of
+ * any size. */
 static void same_bits(void)
 {
     static const uint32_t size[][2] = {{8, 8}, {72, 8}, {8, 136}, {56, 40}, {176, 136}};
@@ -137,10 +144,12 @@ static void same_bits(void)
             const bool large = type == 2 && (!strncmp(kinds[k], "qwen", 4) || !strcmp(kinds[k], "glm4v"));
             for (int i = 0; i < (large ? 5 : 4); i++) {
                 const uint32_t w = small ? 24 : size[i][0], h = small ? 24 : size[i][1];
-                struct ntx_vision_rows one = see_made(fd, 1, w, h), more = see_as(fd, 3 + (uint32_t)i, i % 2, w, h);
+                struct ntx_vision_rows one = see_as(fd, 1, false, UINT32_MAX, w, h),
+                                       more = see_as(fd, 3 + (uint32_t)i, i % 2, i < 2 ? 5 : 64 * (uint32_t)i, w, h);
                 CHECK_EQ(ntx_vision_grid_rows(&one.grid), (w / 8) * (h / 8));
                 const size_t n = ntx_vision_grid_rows(&one.grid) * one.width;
-                CHECK_MSG(!memcmp(one.values, more.values, n * sizeof(float)), "%s: bits depend on threads", kinds[k]);
+                CHECK_MSG(!memcmp(one.values, more.values, n * sizeof(float)), "%s: bits depend on threads or blocks",
+                          kinds[k]);
                 for (size_t j = 0; j < n; j++)
                     CHECK(isfinite(one.values[j]));
                 ntx_vision_rows_free(&one);
@@ -148,6 +157,60 @@ static void same_bits(void)
             }
             close(fd);
         }
+}
+
+static uint64_t bytes_for(const struct ntx_vision *v, uint32_t width, uint32_t height)
+{
+    return ntx_vision_bytes(v, &(struct ntx_fitted){.width = width, .height = height});
+}
+
+/* Peak memory of this process since `reset`, in bytes. */
+static uint64_t peak_bytes(bool reset)
+{
+    char line[128];
+    unsigned long long kib = 0;
+    FILE *in = fopen("/proc/self/clear_refs", "w");
+    CHECK(in);
+    CHECK(!reset || fputs("5", in) > 0);
+    fclose(in);
+    CHECK((in = fopen("/proc/self/status", "r")));
+    while (fgets(line, sizeof line, in) && sscanf(line, "VmHWM: %llu", &kib) != 1)
+        continue;
+    fclose(in);
+    return kib << 10;
+}
+
+/* Of a large picture, all patches have states, q, K and V of one layer, and pixels; the rest is that of a block. An
+ * encode takes no more than that. */
+static void memory(void)
+{
+    enum { SIDE = 256, PATCH = 4, EMBD = 48, SLACK = 1 << 20 /* stacks of threads, files */ };
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        if (!is_in(kinds[k], "qwen2vl_merger qwen2.5vl_merger qwen3vl_merger glm4v kimik25"))
+            continue; /* their pictures are smaller */
+        int fd = make_tower(kinds[k], "F16");
+        struct ntx_pixels p = make_pixels(SIDE, SIDE);
+        struct ntx_vision_rows rows;
+        struct ntx_vision *v;
+        struct ntx_err err = {0};
+        CHECK_MSG(!ntx_vision_open(&(struct ntx_vision_config){.fd = fd, .threads = 2}, &v, &err), "%s", err.text);
+        const uint64_t patches = SIDE / PATCH * (SIDE / PATCH), deep = 1 + ntx_vision_deep(v),
+                       state = EMBD * sizeof(float),
+                       of_patch = (bytes_for(v, SIDE, SIDE) - bytes_for(v, SIDE, SIDE / 2)) * 2 / patches,
+                       whole = deep * state + 2 * state + state + 2 * 3 * PATCH * PATCH * sizeof(float),
+                       small = 1024; /* rows of the pass, places, the projector's block */
+        CHECK_MSG(of_patch < whole + small, "%s: %llu bytes a patch", kinds[k], (unsigned long long)of_patch);
+        const uint64_t before = peak_bytes(true);
+        CHECK_MSG(!ntx_vision_encode(v, &p, NULL, &rows, &err), "%s: %s", kinds[k], err.text);
+        const uint64_t took = peak_bytes(false) - before,
+                       told = bytes_for(v, SIDE, SIDE) - ntx_vision_weights(v, false);
+        CHECK_MSG(SANITIZED || took <= told + SLACK, "%s: %llu bytes, not %llu", kinds[k], (unsigned long long)took,
+                  (unsigned long long)told);
+        ntx_vision_rows_free(&rows);
+        ntx_vision_close(v);
+        free(p.planes);
+        close(fd);
+    }
 }
 
 /* A picture in tiles has the rows that each tile has alone, and then those of the whole. */
@@ -190,11 +253,6 @@ static void tiles(void)
     free(whole.planes);
     free(tile.planes);
     close(fd);
-}
-
-static uint64_t bytes_for(const struct ntx_vision *v, uint32_t width, uint32_t height)
-{
-    return ntx_vision_bytes(v, &(struct ntx_fitted){.width = width, .height = height});
 }
 
 static void rules(void)
@@ -330,8 +388,7 @@ static void refusals(void)
         mk_kv_str(&f, "general.architecture", "clip");
         mk_kv_str(&f, "clip.projector_type", others[i]);
         fd = write_tower(&f);
-        snprintf(says, sizeof says,
-                 "the projector: its projector is of the kind '%s', which is not computed; these are: qwen2vl_merger, ",
+        snprintf(says, sizeof says, "it is of the kind '%s', which is not computed; these are: qwen2vl_merger, ",
                  others[i]);
         refuse(fd, NULL, 0, -ENOTSUP, says);
         close(fd);
@@ -374,6 +431,7 @@ static void refused_pictures(void)
 
 int main(void)
 {
+    memory();
     rules();
     needs();
     refusals();
