@@ -25,12 +25,7 @@ def path(name):
 
 def load(d, **options):
     c = d.client(300)
-    files = [os.open(path(name), os.O_RDONLY) for name in ("model", "projector")]
-    options = dict(dict(names=[KIND], ctx=4096, ram_bytes=1 << 30, mmproj="mmproj.gguf", projector=1), **options)
-    request = c.send("load", options, files)
-    for f in files:
-        os.close(f)
-    return c, json.loads(c.until(request, "loaded")["info_json"])
+    return c, cases.load(c, KIND, path("model"), path("projector"), **options)
 
 
 PICTURES = [cases.png(p) for p in ((3, 3, 1), (SIDE, SIDE, 2), (SIDE, SIDE, 3), (SIDE, SIDE, 4))]

@@ -96,10 +96,6 @@ def leaves(d, other):
 cases.make(BIN, KIND, path("model"), path("projector"))
 with Daemons() as d:
     c, other = d.client(300), d.client(300)
-    files = [os.open(path(name), os.O_RDONLY) for name in ("model", "projector")]
-    request = c.send("load", dict(names=[KIND], ctx=8192, ram_bytes=1 << 30, mmproj="mmproj.gguf", projector=1), files)
-    for f in files:
-        os.close(f)
-    c.until(request, "loaded")
+    cases.load(c, KIND, path("model"), path("projector"), ctx=8192)
     others_go_on(d, c, other)
     leaves(d, other)

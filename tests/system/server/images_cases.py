@@ -3,6 +3,7 @@
 
 A picture: columns and rows of its grid, and a seed. A square of the grid is 8 x 8 pixels."""
 
+import json
 import os
 import struct
 import subprocess
@@ -95,6 +96,16 @@ def make(binaries, kind, text, projector):
         rows, n = g.tensors[b"token_embd.weight"][2], 4 * EMBD
         rows[len(rows) - n :] = line_end[2]
     g.write(text)
+
+
+def load(client, kind, model, projector, **options):
+    """The model and its projector, by these paths; what the daemon says of them."""
+    files = [os.open(path, os.O_RDONLY) for path in (model, projector)]
+    options = dict(dict(names=[kind], ctx=4096, ram_bytes=1 << 30, mmproj="mmproj.gguf", projector=1), **options)
+    request = client.send("load", options, files)
+    for f in files:
+        os.close(f)
+    return json.loads(client.until(request, "loaded")["info_json"])
 
 
 def text_of(parts, mark=""):
