@@ -52,15 +52,20 @@ class Halts:
     """How long this process was halted with all others (SIGSTOP, a suspended machine): no gap of the service."""
 
     def __init__(self):
-        self.total, self.over, self.thread = 0, threading.Event(), threading.Thread(target=self.watch, daemon=True)
-        self.thread.start()
+        self.total, self.last, self.lock, self.over = 0, time.monotonic(), threading.Lock(), threading.Event()
+        threading.Thread(target=self.watch, daemon=True).start()
 
     def watch(self):
-        last = time.monotonic()
         while not self.over.wait(0.1):
+            self.so_far()
+
+    def so_far(self):
+        """The seconds, with a halt that ends just now, whichever thread goes on first."""
+        with self.lock:
             now = time.monotonic()
-            self.total += max(0, now - last - 3)
-            last = now
+            self.total += max(0, now - self.last - 3)
+            self.last = now
+            return self.total
 
 
 class Swarm:
@@ -93,8 +98,9 @@ class Swarm:
             if "error" in j:
                 check(j["error"].get("code") in BUSY, "an error in a stream:", j)
                 return "busy", gap
-            gap = max(gap, now - last - (self.halts.total - halted)) if last else gap
-            last, halted = now, self.halts.total
+            halts = self.halts.so_far()
+            gap = max(gap, now - last - (halts - halted)) if last else gap
+            last, halted = now, halts
             if j.get("stop"):
                 return "whole", gap
             if until is not None:
