@@ -174,11 +174,12 @@ static struct part *weights_part(struct ntx_weights *w)
     return (struct part *)((char *)w - offsetof(struct part, w));
 }
 
+/* Threads of a pass share w->error: run_part() sets the text. */
 static int acquire_wanted(struct ntx_weights *w, uint32_t chunk, const void **bytes)
 {
     struct part *p = weights_part(w);
     if (p->unwanted && atomic_load_explicit(p->unwanted, memory_order_relaxed))
-        return ntx_err_set(&w->error, -ECANCELED, "nobody waits for the picture any more");
+        return -ECANCELED;
     return p->own->acquire(w, chunk, bytes);
 }
 
@@ -423,7 +424,10 @@ static int run_part(struct ntx_vision *v, struct part *p, struct ntx_row *rows, 
     }
     if (!rc && (rc = ntx_forward_run(f, &(struct ntx_batch){.pass = ++v->pass, .rows = rows, .n_rows = n}))) {
         const struct ntx_err *why = ntx_forward_error(f);
-        ntx_err_set(err, rc, "%s", why->text[0] ? why->text : p->w.error.text);
+        if (rc == -ECANCELED)
+            ntx_err_set(err, rc, "nobody waits for the picture any more");
+        else
+            ntx_err_set(err, rc, "%s", why->text[0] ? why->text : p->w.error.text);
     }
     ntx_forward_free(f);
     ntx_kv_seq_free(kv);
