@@ -15,7 +15,7 @@ import images_cases as cases  # noqa: E402
 from daemons import BIN, Daemons, check, equal  # noqa: E402
 
 KIND = "qwen3vl_merger"
-COLUMNS, ROWS = 32, 32  # 1024 rows of the text: most of a second of work for the tower
+COLUMNS, ROWS = 48, 48  # 2304 rows of the text: a second of work for the tower
 tmp = tempfile.TemporaryDirectory(prefix="ntx-server-encodes-", dir=os.environ.get("TMPDIR"))
 if not os.path.exists(os.path.join(BIN, "ntx-mkmodel")):
     print("skipped: ntx-mkmodel is not built")
