@@ -97,7 +97,7 @@ static void print_drafts(const struct ntx_plan_answer *a)
 {
     const struct ntx_layout *p = &a->place;
     char r[64];
-    const char *by = p->drafts.known ? "as it was here before" : "at the usual acceptance rates";
+    const char *by = p->drafts.known ? "at the acceptance rates measured here" : "at the usual acceptance rates";
     if (p->drafts.nodes)
         printf("Drafts: %.1f tokens per pass of %u drafts: %s, %s.\n", p->drafts.tokens, p->drafts.nodes,
                ntx__plan_rate_text(p->drafts.tok_s, r, sizeof r), by);

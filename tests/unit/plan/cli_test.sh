@@ -185,7 +185,7 @@ awk -v a="$(draft)" -v b="$seen" 'BEGIN {
     exit !(x[3] == "True" && y[2] > 1 && r > 0.98 && r < 1.02)}' ||
     fail "drafts after a run: $(draft), and the run had $seen" # whose last pass has no drafts
 has "$("$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 --draft lookup --draft-nodes 3)" "tokens per pass of 3 drafts: "
-has "$("$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256)" "as it was here before" # auto, which is the default
+has "$("$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256)" "at the acceptance rates measured here" # auto
 XDG_CACHE_HOME=$dir/new "$ntx" plan "$dir/m.gguf" --ram 7M --ctx 256 | grep -q Drafts: && fail "drafts of no experience"
 has "$("$ntx" plan "$dir/m.gguf" --ram 7M --draft "$dir/none.gguf" 2>&1)" "none.gguf"
 has "$("$ntx" plan "$dir/m.gguf" --ram 900T)" "than this machine has"
