@@ -27,7 +27,6 @@ static void enter_block(struct ntx_forward *f, uint32_t first, uint32_t n)
     f->buf[NTX_BUF_Q].at = f->m.q + first * f->buf[NTX_BUF_Q].ld;
     for (uint32_t i = 0; i < n; i++) {
         f->m.live[i] = first + i;
-        f->m.place[first + i] = i;
         if (!f->layer)
             memcpy(f->m.normed + i * f->buf[NTX_BUF_NORMED].ld, f->b->rows[first + i].state, in * sizeof *f->m.normed);
     }
