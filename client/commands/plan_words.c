@@ -221,7 +221,9 @@ void ntx__plan_print_lists(bool json)
         json_decref(j);
         return;
     }
-    puts("A model by name is MODEL@TYPE, such as llama-70b@q4_k_m; a GGUF's path goes, too.");
+    puts(
+        "A model by name is MODEL@TYPE, such as llama-70b@q4_k_m, or MODEL for the usual type. A path of a GGUF works, "
+        "too.");
     print_names("models: ", ntx_outline_model, SIZE_MAX);
     print_names("types:  ", ntx_outline_type, SIZE_MAX);
     print_names("A GGUF is run whose general.architecture is one of these:\n        ", ntx_arch_at, SIZE_MAX);

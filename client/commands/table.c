@@ -172,9 +172,9 @@ const struct ntx_command ntx_commands[] = {
     {NTX_KIND_MEASURE, "plan", "MODEL", "Predict fit, speed and bottleneck",
      "The command predicts whether a model fits, how fast it would be, what limits it, and which change gains "
      "most: what can be done now first, then at most one line on what could be bought. It loads nothing. MODEL is a "
-     "GGUF, or a name of a known model, whose file is not needed: "
-     "llama-70b@q4_k_m (--list shows the names). The machine is this one as `ntx doctor` measured it, one by "
-     "words (--machine), or the one in --profile. --ram is the budget on any of them.",
+     "GGUF, or a name of a known model, whose file is not needed: llama-70b, or llama-70b@q8_0 for another type than "
+     "the usual q4_k_m (--list shows the names). The machine is this one as `ntx doctor` measured it, one by words "
+     "(--machine), or the one in --profile. --ram is the budget on any of them.",
      "  ntx plan model.gguf --ram 8G\n"
      "  ntx plan llama-70b@q4_k_m --machine gpu=3090,ram=64G,drive=7G",
      NTX_OPT_LOAD | NTX_OPT_PLAN | NTX_OPT_JSON, 0, 1},

@@ -44,7 +44,7 @@ uint64_t ntx_outline_kv_values(const struct ntx_outline *o);                  /*
 int ntx_outline_gguf(const struct ntx_gguf *g, const char *name, struct ntx_outline *out, struct ntx_err *err);
 void ntx_outline_free(struct ntx_outline *o);
 
-/* "MODEL@TYPE". -ENOENT with the nearest known name. */
+/* "MODEL@TYPE"; without "@TYPE" q4_k_m, or what the model's rows allow. -ENOENT with the nearest known name. */
 int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err);
 /* The i-th of the names before and after the '@'; NULL after the last. */
 const char *ntx_outline_model(size_t i);

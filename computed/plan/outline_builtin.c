@@ -73,6 +73,14 @@ static int make_sketch(const struct ntx_known *k, const char *arch, struct ntx_g
     return ntx_sketch_make(arch, keys, k->has, out, err);
 }
 
+/* The type that most people fetch. K-quants need rows of whole super-blocks. */
+static const char *usual_type(const struct ntx_known *k)
+{
+    if (k->embd % 256 == 0)
+        return "q4_k_m";
+    return k->experts ? "mxfp4" : "q8_0";
+}
+
 int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err *err)
 {
     const char *at = strchr(name, '@');
@@ -84,26 +92,26 @@ int ntx_outline_named(const char *name, struct ntx_outline *out, struct ntx_err 
         i++;
     if (!k)
         return unknown_name("model", model, ntx_outline_model, n_models(), err);
-    if (!at)
-        return ntx_err_set(err, -ENOENT, "%s: of which type? For example %s@q4_k_m; `ntx plan --list` shows them",
-                           model, model);
-    bool experts_only = !strcasecmp(at + 1, "mxfp4");
-    const struct ntx_mix *mix = ntx_mix_named(experts_only ? "MXFP4_MOE" : at + 1);
+    const char *type = at ? at + 1 : usual_type(k);
+    bool experts_only = !strcasecmp(type, "mxfp4");
+    const struct ntx_mix *mix = ntx_mix_named(experts_only ? "MXFP4_MOE" : type);
     if (!mix)
-        return unknown_name("type", at + 1, ntx_outline_type, N_TYPES, err);
+        return unknown_name("type", type, ntx_outline_type, N_TYPES, err);
+    char full[128];
+    snprintf(full, sizeof full, "%s@%s", model, type);
     if (experts_only && !k->experts)
-        return ntx_err_set(err, -EINVAL, "%.80s: only experts are of that type, and the model has none", name);
+        return ntx_err_set(err, -EINVAL, "%.80s: only experts are of that type, and the model has none", full);
     struct ntx_gguf *floats = NULL;
     uint32_t n_other = 0;
     int rc = make_sketch(k, arch, &floats, err);
     if (!rc)
-        rc = ntx_outline_retyped(floats, mix, false, name, &n_other, out, err);
+        rc = ntx_outline_retyped(floats, mix, false, full, &n_other, out, err);
     ntx_gguf_free(floats);
     if (!rc && n_other && k->embd % 256) {
         ntx_outline_free(out);
         return ntx_err_set(
             err, -EINVAL, "%.80s: rows of %u values are no whole blocks of that type; mxfp4, q8_0 and f16 are possible",
-            name, k->embd);
+            full, k->embd);
     }
     return rc;
 }

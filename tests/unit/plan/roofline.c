@@ -365,8 +365,6 @@ static void test_wrong_names(void)
     CHECK(strstr(err.text, "rows of 2880 values") && strstr(err.text, "mxfp4"));
     CHECK_EQ(ntx_outline_named("llama-8b@mxfp4", &o, &err), -22);
     CHECK(strstr(err.text, "the model has none"));
-    CHECK_EQ(ntx_outline_named("llama-70b", &o, &err), -2);
-    CHECK(strstr(err.text, "llama-70b@q4_k_m"));
     CHECK_EQ(ntx_outline_named("llama-71b@q4_k_m", &o, &err), -2);
     CHECK(strstr(err.text, "(did you mean 'llama-70b'?)") && strstr(err.text, "qwen3-235b-a22b"));
     CHECK_EQ(ntx_outline_named("@q4_k_m", &o, &err), -2);
@@ -374,8 +372,24 @@ static void test_wrong_names(void)
     CHECK(strstr(err.text, "there is no type ''") && strstr(err.text, "q4_k_m"));
 }
 
+static void test_usual_types(void)
+{
+    static const char *const names[][2] = {
+        {"llama-70b", "llama-70b@q4_k_m"}, {"gpt-oss-20b", "gpt-oss-20b@mxfp4"}, {"qwen2.5-7b", "qwen2.5-7b@q4_k_m"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        struct ntx_outline usual, full;
+        struct ntx_err err = {0};
+        CHECK_MSG(!ntx_outline_named(names[i][0], &usual, &err), "%s", err.text);
+        CHECK_MSG(!ntx_outline_named(names[i][1], &full, &err), "%s", err.text);
+        CHECK_EQ(ntx_outline_model_bytes(&usual), ntx_outline_model_bytes(&full));
+        ntx_outline_free(&usual);
+        ntx_outline_free(&full);
+    }
+}
+
 int main(void)
 {
+    test_usual_types();
     test_published_rows();
     test_exact();
     test_network();
