@@ -302,7 +302,8 @@ struct ntx_rope_step {
     bool back;        /* rotate by the negative angle */
 };
 struct ntx_put_step {
-    bool keys; /* in[0] is the indexer's key, not K */
+    bool keys;    /* in[0] is the indexer's key, not K */
+    bool columns; /* a patch's K and V are at its number by columns (computed/pass/forward.h) */
 };
 struct ntx_attend_step {
     uint32_t window; /* positions that a row sees, its own included; 0: all */
@@ -310,10 +311,12 @@ struct ntx_attend_step {
     uint32_t every;  /* positions that one pooled K stands for, which are read beside the window; 0: none */
     float cap;       /* soft cap: a score s becomes cap * tanh(s / cap); 0: none */
     struct ntx_temperature temperature;
-    bool mla;    /* K and V are made from MLA latents (computed/pass/mla.c) */
-    bool topk;   /* only positions that INDEX_TOPK chose */
-    bool block;  /* only the row's own block (computed/pass/forward.h) */
-    bool causal; /* rows of an image see no later ones, though they do in other layers */
+    bool mla;      /* K and V are made from MLA latents (computed/pass/mla.c) */
+    bool topk;     /* only positions that INDEX_TOPK chose */
+    bool block;    /* only the row's own block (computed/pass/forward.h) */
+    bool columns;  /* as in ntx_put_step */
+    uint32_t band; /* so many positions before a row's own and behind it; 0: no band */
+    bool causal;   /* rows of an image see no later ones, though they do in other layers */
 };
 struct ntx_glu_step {
     struct ntx_activation hidden;

@@ -78,7 +78,7 @@
     X(GRAM_WIDTH,           hp->grams.width) \
     X(GRAM_ENTRIES,            hp->grams.entries) \
     X(PATCH,                hp->tower ? 3 * hp->tower->patch * hp->tower->patch : 1) \
-    X(QKV,                  3 * w.n_head * w.head_k) \
+    X(QKV,                  w.n_head * w.head_k + w.n_head_kv * (w.head_k + w.head_v)) \
     X(PLACES,               hp->tower ? hp->tower->n_places : 1) \
     X(STATE,                hp->tower ? hp->tower->embd : 1) /* a tower's, in its projector */ \
     X(MERGED,               hp->tower ? hp->tower->state * hp->tower->merge * hp->tower->merge : 1) \

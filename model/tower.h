@@ -19,6 +19,7 @@
 #define NTX_TOWER_DEEP_MAX  8u
 #define NTX_TOWER_MERGE_MAX 8u
 #define NTX_TOWER_PATCH_MAX 128u
+#define NTX_TOWER_VIEWS_MAX 512u /* layers of a tower with a band */
 #define NTX_TOWER_TABLE_MAX (1u << 20)
 #define NTX_TOWER_SIDE_MAX  16384u /* longest side of a picture, in pixels */
 
@@ -61,6 +62,10 @@ enum ntx_tower_join {
     NTX_TOWER_JOIN_VALUES  /* value 0 of all states, then value 1 of all, ... */
 };
 
+/* A layer's view, in a tower with a band: a patch sees all of the picture, or so many patches before it and behind it,
+ * in the order of squares from row to row, or from column to column. */
+enum ntx_tower_view { NTX_TOWER_VIEW_WHOLE, NTX_TOWER_VIEW_ROWS, NTX_TOWER_VIEW_COLUMNS };
+
 struct ntx_tower {
     const char *kind; /* "qwen3vl_merger" */
     uint32_t size, patch, merge, tiles;
@@ -72,6 +77,8 @@ struct ntx_tower {
     uint32_t n_places;                         /* its entries, that of an extra row included */
     uint32_t window;      /* squares along a side of a window, for layers with windows; 0: no such layers */
     uint32_t whole_every; /* with windows: the last of so many layers attends to the whole picture */
+    uint32_t band;        /* patches before one and behind it that it sees in some layers; 0: no such layers */
+    uint8_t views[NTX_TOWER_VIEWS_MAX]; /* of each layer, with a band: enum ntx_tower_view */
     enum ntx_tower_fit fit;
     enum ntx_tower_table table;
     enum ntx_tower_turn turn;

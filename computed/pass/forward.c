@@ -158,12 +158,13 @@ static bool is_behind_previous(const struct ntx_row *rows, uint32_t i)
     return true;
 }
 
-/* Its places are in the table, and its block is around it. */
+/* Its places are in the table, its block is around it, and its numbers are those of rows. */
 static bool is_patch(const struct ntx_tower *t, const struct ntx_row *r)
 {
     const uint64_t n = r->places ? r->places->n : 0;
     bool good = n <= NTX_PLACES_MAX && (uint64_t)r->block + r->n_block <= (uint64_t)r->pos + r->ahead + 1 &&
-                (!r->n_block || (r->block <= r->pos && r->pos - r->block < r->n_block));
+                (!r->n_block || (r->block <= r->pos && r->pos - r->block < r->n_block)) &&
+                r->by_columns <= (uint64_t)r->pos + r->ahead;
     for (uint64_t k = 0; k < n && good; k++)
         good = r->places->at[k] < t->n_places + (t->extra != NTX_TOWER_EXTRA_NONE);
     return good;

@@ -51,6 +51,7 @@ struct ntx_row {
      * row turns by `place`, and steps within blocks see n_block positions from `block` on. */
     const struct ntx_places *places; /* with a table of positions, else NULL */
     uint32_t block, n_block;
+    uint32_t by_columns; /* its number in the order that goes from column to column, for steps with `columns` */
     /* The last n_path positions up to its own, at most NTX_PATH_MAX, are in the slots path[0 .. n_path), which ascend;
      * 0: all are at their positions. */
     uint32_t n_path;

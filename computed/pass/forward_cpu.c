@@ -130,11 +130,11 @@ void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 }
 
 /* Stores K of a head; form: as q8_0 and q4_0 keep it. */
-static void put_key(struct ntx_forward *f, uint32_t i, uint32_t h, uint32_t first, const float *k, uint32_t n)
+static void put_key(struct ntx_forward *f, uint32_t i, uint32_t slot, uint32_t h, uint32_t first, const float *k,
+                    uint32_t n)
 {
     const struct ntx_row *row = live_row(f, i);
     const enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
-    const uint32_t slot = ntx_row_slot(row);
     float formed[NTX_MAX_HEAD];
     if (f->c.kv_form && type != NTX_KV_F16) {
         const size_t angles = (size_t)f->m.live[i] * f->c.kv_form->n_angles;
@@ -158,9 +158,9 @@ void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
                 *v = n_v ? layer_row(f, s->in[1], i) + (size_t)first * n_v : NULL;
     const struct ntx_row *row = live_row(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
-    uint32_t slot = ntx_row_slot(row);
+    const uint32_t slot = s->put.columns ? row->by_columns : ntx_row_slot(row);
     for (uint32_t h = 0; h < heads; h++) {
-        put_key(f, i, h, first, k + (size_t)h * n_k, n_k);
+        put_key(f, i, slot, h, first, k + (size_t)h * n_k, n_k);
         if (n_v)
             f->c.ops->v_store[type](v + (size_t)h * n_v, ntx_kv_v(row->kv, f->layer, h, slot), slot % NTX_KV_BLOCK,
                                     n_v);
@@ -405,17 +405,36 @@ static uint32_t sees_ahead(const struct ntx_step *s, const struct ntx_row *row)
     return s->attend.causal ? 0 : row->ahead;
 }
 
+static uint32_t attended_place(const struct ntx_step *s, const struct ntx_row *row)
+{
+    return s->attend.columns ? row->by_columns : row->pos;
+}
+
+/* The first of the positions that a row sees, if not a window bounds them. */
+static uint32_t sees_from(const struct ntx_step *s, const struct ntx_row *row)
+{
+    const uint32_t place = attended_place(s, row);
+    if (s->attend.chunk)
+        return row->pos / s->attend.chunk * s->attend.chunk;
+    if (s->attend.band)
+        return place - NTX_MIN(place, s->attend.band);
+    return s->attend.block ? row->block : 0;
+}
+
 /* The end of the positions that a row sees. */
 static uint32_t sees_to(const struct ntx_step *s, const struct ntx_row *row)
 {
+    if (s->attend.band)
+        return NTX_MIN(attended_place(s, row) + s->attend.band, row->pos + sees_ahead(s, row)) + 1;
     return s->attend.block && row->n_block ? row->block + row->n_block : row->pos + 1 + sees_ahead(s, row);
 }
 
 /* Rows of a block that see the same positions. */
 static bool sees_alike(const struct ntx_step *s, const struct ntx_row *a, const struct ntx_row *b)
 {
-    return sees_ahead(s, a) && !s->attend.window && !s->attend.chunk && ntx_kv_seq_type(a->kv) == NTX_KV_F16 &&
-           sees_to(s, a) == sees_to(s, b) && (!s->attend.block || a->block == b->block);
+    return sees_ahead(s, a) && !s->attend.window && !s->attend.chunk && !s->attend.band &&
+           ntx_kv_seq_type(a->kv) == NTX_KV_F16 && sees_to(s, a) == sees_to(s, b) &&
+           (!s->attend.block || a->block == b->block);
 }
 
 /* Fills attn_rows with the first live row of each group of neighbours, and n_live behind the last. */
@@ -474,12 +493,10 @@ static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
         .scale = step->scale * temperature_at(&step->attend.temperature, row->pos),
         .cap = step->attend.cap,
         .window = step->attend.window ? step->attend.window + sees_ahead(step, row) : 0,
-        .first = step->attend.block ? row->block : 0,
+        .first = sees_from(step, row),
         .sinks = f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? f->vec[NTX_T_sinks] + head : NULL,
         .hole = ntx_kv_holes(row->kv, f->layer),
     };
-    if (step->attend.chunk)
-        a.first = row->pos / step->attend.chunk * step->attend.chunk;
     if (f->hp->v_is_k)
         ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
     else if (is_attended_alone(f, step, group[0]))

@@ -11,7 +11,7 @@
 uint64_t ntx__patches_bytes(const struct ntx_tower *t, uint64_t n)
 {
     return n * (2 * sizeof(uint32_t) + (t->window || t->tiles ? 2 * sizeof(uint32_t) : 0) +
-                (t->table != NTX_TOWER_TABLE_NONE ? sizeof(struct ntx_places) : 0));
+                (t->band ? sizeof(uint32_t) : 0) + (t->table != NTX_TOWER_TABLE_NONE ? sizeof(struct ntx_places) : 0));
 }
 
 /* Windows from the left and from the top; the last ones of a row and of a column may be smaller. */
@@ -24,11 +24,22 @@ static void order_by_windows(uint32_t side, const struct ntx__patches_part *a, s
             for (uint32_t r = top; r < bottom; r++)
                 for (uint32_t c = left; c < right; c++)
                     p->at[n++] = r * a->columns + c;
-            for (uint32_t i = first; i < n; i++) {
+            for (uint32_t i = first; p->block && i < n; i++) {
                 p->block[i] = first;
                 p->n_block[i] = n - first;
             }
         }
+}
+
+/* Squares from row to row, and the numbers that their patches have if squares go from column to column. */
+static void order_by_squares(uint32_t merge, const struct ntx__patches_part *a, struct ntx__patches *p)
+{
+    const uint32_t across = a->columns / merge, down = a->rows / merge, each = merge * merge;
+    order_by_windows(merge, a, p);
+    for (uint32_t i = 0; i < a->columns * a->rows; i++) {
+        const uint32_t square = i / each;
+        p->by_columns[a->first + i] = a->first + (square % across * down + square / across) * each + i % each;
+    }
 }
 
 /* The place of number i of n along a side of the table: corners lie on corners. */
@@ -123,7 +134,12 @@ static int alloc_patches(const struct ntx_tower *t, struct ntx__patches *p)
     }
     if (places)
         p->places = malloc(p->n * sizeof *p->places);
-    return p->at && p->row_of && (!blocks || (p->block && p->n_block)) && (!places || p->places) ? 0 : -ENOMEM;
+    if (t->band)
+        p->by_columns = malloc(p->n * sizeof *p->by_columns);
+    return p->at && p->row_of && (!blocks || (p->block && p->n_block)) && (!places || p->places) &&
+                   (!t->band || p->by_columns)
+               ? 0
+               : -ENOMEM;
 }
 
 static void order_part(const struct ntx_tower *t, const struct ntx__patches_part *a, struct ntx__patches *p)
@@ -138,6 +154,8 @@ static void order_part(const struct ntx_tower *t, const struct ntx__patches_part
     }
     if (t->window)
         order_by_windows(t->window * t->merge, a, p);
+    if (t->band)
+        order_by_squares(t->merge, a, p);
     for (uint32_t i = a->first; i < a->first + n; i++) {
         if (p->at[i] != NTX__EXTRA)
             p->row_of[a->first + p->at[i]] = i;
@@ -169,6 +187,7 @@ void ntx__patches_free(struct ntx__patches *p)
     free(p->row_of);
     free(p->block);
     free(p->n_block);
+    free(p->by_columns);
     free(p->places);
     *p = (struct ntx__patches){0};
 }

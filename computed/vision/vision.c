@@ -451,6 +451,7 @@ static int see_patches(struct ntx_vision *v, const struct ntx__patches *p, const
                                    .places = p->places ? &p->places[i] : NULL,
                                    .block = p->block ? p->block[i] : 0,
                                    .n_block = p->block ? p->n_block[i] : 0,
+                                   .by_columns = p->by_columns ? p->by_columns[i] : 0,
                                    .left = states + (size_t)i * (1 + v->t->n_deep) * v->t->embd};
     for (uint32_t k = 0, i = 0; k < p->n_parts && !rc; k++)
         for (; i < (k + 1 < p->n_parts ? p->part[k + 1].first : p->n); i++)

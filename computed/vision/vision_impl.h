@@ -53,7 +53,8 @@ struct ntx__patches_part {
     bool over;              /* of the whole picture */
 };
 
-/* Patches in the order of the tower's rows, part by part: in windows if it has such, else row by row. */
+/* Patches in the order of the tower's rows, part by part: in windows if it has such, square by square with a band, else
+ * row by row. */
 struct ntx__patches {
     struct ntx__patches_part *part;
     uint32_t n_parts, n; /* n: rows of all parts, extra ones included */
@@ -61,6 +62,7 @@ struct ntx__patches {
                             it has no patch */
     uint32_t *row_of;    /* [n] of the part's patch k: row_of[first + k] */
     uint32_t *block, *n_block; /* [n] the window or the part of row i; NULL: none */
+    uint32_t *by_columns; /* [n] number of row i if squares go from column to column; NULL: no tower's with a band */
     struct ntx_places *places; /* [n]; NULL: no learned positions */
 };
 #define NTX__EXTRA UINT32_MAX

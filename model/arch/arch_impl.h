@@ -98,6 +98,7 @@
     X(tower_gemma3, "gemma3")                                                                                          \
     X(tower_minimax, "minimax_m3")                                                                                     \
     X(tower_llama4, "llama4")                                                                                          \
+    X(tower_mimovl, "mimovl")                                                                                          \
     X(tower_gemma4, "gemma4v")                                                                                         \
     X(tower_pixtral, "pixtral")
 
@@ -389,6 +390,8 @@ struct ntx__tower_block {     /* features of a tower's layers */
     bool columns_first;       /* each half of a head turns by itself: the first by the column, the second by the row */
     bool rms;                 /* norms are RMS norms, else layer norms with biases */
     bool windowed;            /* this layer attends within windows */
+    bool mean_behind;         /* a layer norm without a bias behind the last layer, whatever the others are */
+    enum ntx_tower_view view; /* of this layer; with a band, heads have sinks */
     bool gated;               /* the FFN's hidden values are act(gate) * up, else map(up) */
     enum ntx__presence patch_bias, qkv_bias, o_bias, ffn_bias;
     enum ntx_rope_kind pairs;

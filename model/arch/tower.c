@@ -10,6 +10,7 @@
 #include "model/arch/arch_impl.h"
 
 #define MERGED_MAX (1u << 20) /* most values of a square of patches */
+#define MEAN_EPS   1e-6f
 #define PIXELS_MAX (NTX_TOWER_SIDE_MAX * NTX_TOWER_SIDE_MAX)
 
 /* ---- keys */
@@ -53,9 +54,27 @@ static int get_tower_sizes(struct ntx__keys *k, struct ntx_tower *t)
         return rc;
     if (t->gelu && t->silu)
         return ntx_err_set(k->err, -EINVAL, "keys 'clip.use_gelu' and 'clip.use_silu' are both true");
-    if (hp->n_embd % hp->n_head || hp->n_embd / hp->n_head > NTX_MAX_HEAD)
-        return ntx_err_set(k->err, -EINVAL, "%u values are not %u heads of at most %d values", hp->n_embd, hp->n_head,
-                           NTX_MAX_HEAD);
+    return 0;
+}
+
+/* A fused matrix of q, k and v tells how wide a head is, else all heads are as wide as a state. */
+static int get_heads(struct ntx__keys *k)
+{
+    struct ntx_hparams *hp = k->hp;
+    const struct ntx_gguf_tensor *fused = ntx_gguf_tensor(k->g, "v.blk.0.attn_qkv.weight");
+    int rc = ntx__key_u32(k, "attention.head_count_kv", hp->n_head, 1, hp->n_head, &hp->n_head_kv);
+    if (rc)
+        return rc;
+    const uint64_t values = fused ? fused->ne[1] : hp->n_embd,
+                   heads = hp->n_head + (fused ? 2 * (uint64_t)hp->n_head_kv : 0);
+    if (values % heads || values / heads > NTX_MAX_HEAD)
+        return ntx_err_set(k->err, -EINVAL, "%llu values are not %llu heads of at most %d values",
+                           (unsigned long long)values, (unsigned long long)heads, NTX_MAX_HEAD);
+    if (hp->n_head % hp->n_head_kv)
+        return ntx_err_set(k->err, -EINVAL, "key '%s' is %u, which does not divide %u heads", k->key, hp->n_head_kv,
+                           hp->n_head);
+    hp->qkv_fused = fused;
+    hp->head_k = hp->head_v = (uint32_t)(values / heads);
     return 0;
 }
 
@@ -171,7 +190,7 @@ int ntx__tower_keys(struct ntx__keys *k)
     struct ntx_tower *t = ntx__own(k, sizeof *t);
     struct ntx_hparams *hp = k->hp;
     int rc = t ? get_tower_sizes(k, t) : -ENOMEM;
-    if (rc)
+    if (rc || (rc = get_heads(k)))
         return rc;
     t->kind = hp->arch;
     t->embd = t->state = hp->n_embd;
@@ -180,12 +199,9 @@ int ntx__tower_keys(struct ntx__keys *k)
     hp->tower = t;
     hp->by_state = hp->no_output_norm = true;
     hp->n_vocab = 1;
-    hp->n_head_kv = hp->n_head;
-    hp->head_k = hp->head_v = hp->n_embd / hp->n_head;
     hp->embd_scale = hp->logit_scale = hp->rope_factor = hp->rope_attn_factor = 1;
     hp->rope_base = 10000;
     hp->ctx_train = INT32_MAX;
-    hp->qkv_fused = ntx_gguf_tensor(k->g, "v.blk.0.attn_qkv.weight");
     rc = find_ffn(k, t);
     return rc ? rc : k->arch->tower(k, t);
 }
@@ -374,7 +390,7 @@ static void add_turn(const struct ntx_hparams *hp, struct ntx_layer *l, enum ntx
                      uint32_t offset, uint32_t rotated, uint32_t first)
 {
     struct ntx_step *s = ntx_layer_add(l, NTX_OP_ROPE, b, b);
-    s->heads = hp->n_head;
+    s->heads = b == NTX_BUF_K ? hp->n_head_kv : hp->n_head;
     s->width = hp->head_k;
     s->offset = offset;
     s->rope.rotated = rotated;
@@ -404,10 +420,11 @@ static void tower_biases(const struct ntx_hparams *hp, struct ntx_layer *l, enum
 {
     static const enum ntx_buf of[] = {NTX_BUF_Q, NTX_BUF_K, NTX_BUF_V};
     static const enum ntx_tensor apart[] = {NTX_T_q_bias, NTX_T_k_bias, NTX_T_v_bias};
-    for (uint32_t i = 0; has != NTX__NEVER && i < 3; i++) {
+    for (uint32_t i = 0, from = 0; has != NTX__NEVER && i < 3; i++) {
         struct ntx_step *s = ntx_layer_add(l, NTX_OP_BIAS, of[i], NTX_BUF_NONE);
-        s->width = hp->n_head * hp->head_k;
-        s->from = hp->qkv_fused ? i * s->width : 0;
+        s->width = (i ? hp->n_head_kv : hp->n_head) * hp->head_k;
+        s->from = hp->qkv_fused ? from : 0;
+        from += s->width;
         ntx__takes(s, hp->qkv_fused ? NTX_T_qkv_bias : apart[i], has);
     }
 }
@@ -421,17 +438,23 @@ static void tower_attention(const struct ntx_hparams *hp, struct ntx_layer *l, c
     tower_biases(hp, l, has->qkv_bias);
     if (has->qk_norm) {
         ntx__norm(l, NTX_BUF_Q, NTX_BUF_Q, NTX_T_q_norm, NTX__ALWAYS, hp->n_head, hp->head_k);
-        ntx__norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, NTX__ALWAYS, hp->n_head, hp->head_k);
+        ntx__norm(l, NTX_BUF_K, NTX_BUF_K, NTX_T_k_norm, NTX__ALWAYS, hp->n_head_kv, hp->head_k);
     }
     if (has->v_norm)
-        ntx__norm(l, NTX_BUF_V, NTX_BUF_V, NTX_T_v, NTX__NEVER, hp->n_head, hp->head_v);
+        ntx__norm(l, NTX_BUF_V, NTX_BUF_V, NTX_T_v, NTX__NEVER, hp->n_head_kv, hp->head_v);
     if (hp->tower->turn != NTX_TOWER_TURN_NONE) {
         tower_turn(hp, l, NTX_BUF_Q, has);
         tower_turn(hp, l, NTX_BUF_K, has);
     }
-    ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K)->in[1] = NTX_BUF_V;
-    struct ntx_step *s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
+    struct ntx_step *s = ntx_layer_add(l, NTX_OP_PUT, NTX_BUF_NONE, NTX_BUF_K);
+    s->in[1] = NTX_BUF_V;
+    s->put.columns = has->view == NTX_TOWER_VIEW_COLUMNS;
+    s = ntx_layer_add(l, NTX_OP_ATTEND, NTX_BUF_ATTN, NTX_BUF_Q);
     s->attend.block = has->windowed;
+    s->attend.columns = has->view == NTX_TOWER_VIEW_COLUMNS;
+    s->attend.band = has->view == NTX_TOWER_VIEW_WHOLE ? 0 : hp->tower->band;
+    if (has->view != NTX_TOWER_VIEW_WHOLE)
+        ntx__takes(s, NTX_T_sinks, NTX__ALWAYS);
     s->scale = has->v_norm ? 1 : 1.0f / sqrtf((float)hp->head_k);
     s->width = hp->n_head * hp->head_v;
     tower_product(hp, l, NTX_BUF_Y, NTX_BUF_ATTN, NTX_T_o);
@@ -472,7 +495,11 @@ void ntx__tower_layer(const struct ntx_model *m, uint32_t layer, struct ntx_laye
         ntx__tower_begin(&m->hp, l, has);
     tower_attention(&m->hp, l, has);
     tower_ffn(&m->hp, l, has);
-    if (layer + 1 == m->hp.n_layers && has->post_norm)
+    if (layer + 1 < m->hp.n_layers)
+        return;
+    if (has->mean_behind)
+        ntx__mean_norm(&m->hp, l, NTX_BUF_H, NTX_T_post_norm, MEAN_EPS);
+    else if (has->post_norm)
         tower_norm(&m->hp, l, has, NTX_BUF_H, NTX_T_post_norm, NTX__ALWAYS);
 }
 

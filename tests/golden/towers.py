@@ -4,7 +4,8 @@
 towers.py --make MKMODEL: writes towers.json, some of llama.cpp's values for towers that ntx-mkmodel makes, for the test
 vision-towers.
 
-For each family a small random model of transformers' own class is saved as published models are. llama.cpp's converter
+For each family a small random model of transformers' own class (own_towers.py has those that it lacks) is saved as
+published models are. llama.cpp's converter
 (CONVERTER is its convert_hf_to_gguf.py) makes a text model and a projector file of it. Pictures of fitted sizes are
 seen by transformers' tower, by llama.cpp's mtmd and by ntx (TESTS/see). Heads, widths, grids and windows are unusual on
 purpose. ntx computes each picture with one thread and with three; both must have the same bits.
@@ -32,6 +33,7 @@ import torch
 import transformers
 
 import official
+import own_towers
 
 sys.path.append(os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'lib'))
 import gguf_edit  # noqa: E402
@@ -59,7 +61,7 @@ def grids(patch, squares=((3, 3), (1, 8), (7, 2), (9, 5))):
 
 
 class Family(typing.NamedTuple):
-    cls: str  # of transformers
+    cls: str  # of transformers, or of own_towers.py
     text: dict
     vision: dict
     sizes: list  # of pictures, in pixels
@@ -71,6 +73,7 @@ class Family(typing.NamedTuple):
     as_saved: bool = False  # published files have the names that transformers saves
     turned: bool = False  # llama.cpp has a picture's rows column by column
     side: int = 0  # of tiles
+    deaf: bool = False  # the file has a part of a tower for sounds, which llama.cpp cannot open
     renamed: tuple = ()  # parts of tensors' names that llama.cpp expects otherwise than its converter writes them
 
 
@@ -133,6 +136,10 @@ def by_tiles(model, pixels, whole):
 def by_features(model, pixels, _, **more):
     out = model.model.get_image_features(pixel_values=pixels[None], **more).pooler_output
     return (out[0] if isinstance(out, (list, tuple)) else out).reshape(-1, model.config.text_config.hidden_size)
+
+
+def by_own(model, pixels, _):
+    return model.see(pixels)
 
 
 def by_sizes(model, pixels, _):
@@ -327,6 +334,17 @@ FAMILIES = {
         more={'projector_hidden_size': 100, 'merged_hidden_size': 4 * 192},
         published='MiniMaxM3SparseForConditionalGeneration',
     ),
+    'mimovl': Family(
+        'MiMoVL',
+        {},
+        {},
+        grids(32, [(3, 3), (1, 8), (7, 2), (9, 5)]),
+        by_own,
+        processor={'min_pixels': 1024, 'max_pixels': 1024 * 1024},
+        published='MiMoV2ForCausalLM',
+        as_saved=True,
+        deaf=True,
+    ),
     'kimik25': Family(
         'Kimi_K25ForConditionalGeneration',
         dict(ONE_LAYER, model_type='mistral'),
@@ -374,13 +392,17 @@ def fill_buffer(name, b, generator):
         b.copy_(x * 0.2 + (1 if name.endswith('scale') else 0))
 
 
-def random_model(name):
-    f = FAMILIES[name]
+def model_of_class(f):
     cls = getattr(transformers, f.cls)
     config = cls.config_class(text_config=f.text, vision_config=f.vision, **f.more)
     config.dtype = torch.float32
     torch.manual_seed(1)
-    model = cls(config).float().eval()
+    return cls(config).float().eval()
+
+
+def random_model(name):
+    f = FAMILIES[name]
+    model = getattr(own_towers, f.cls)() if hasattr(own_towers, f.cls) else model_of_class(f)
     generator = torch.Generator().manual_seed(int.from_bytes(name.encode(), 'little') % 2**31)
     with torch.no_grad():
         for part, p in model.named_parameters():
@@ -539,16 +561,20 @@ def compare_one(tests, name, model, text, projector, tmp, size):
 def check_kind(name, projector):
     import gguf
 
-    kind = gguf.GGUFReader(projector).get_field('clip.projector_type').contents()
+    g = gguf.GGUFReader(projector)
+    kind = (g.get_field('clip.projector_type') or g.get_field('clip.vision.projector_type')).contents()
     assert kind == (FAMILIES[name].kind or name), kind
 
 
 def as_expected(f, projector):
-    """The projector with the names that llama.cpp expects."""
-    if not f.renamed:
+    """The projector with the names that llama.cpp expects, and without sounds."""
+    if not f.renamed and not f.deaf:
         return projector
     g = gguf_edit.Gguf(projector)
-    g.tensors = {k.replace(*(x.encode() for x in f.renamed)): v for k, v in g.tensors.items()}
+    if f.renamed:
+        g.tensors = {k.replace(*(x.encode() for x in f.renamed)): v for k, v in g.tensors.items()}
+    if f.deaf:
+        g.keys[b'clip.has_audio_encoder'] = (gguf_edit.BOOL, False)
     g.write(projector + '.expected')
     return projector + '.expected'
 
@@ -602,6 +628,7 @@ MADE = {
     'gemma3': (24, 24),
     'llama4': (24, 24),
     'minimax_m3': (56, 40),
+    'mimovl': (56, 40),
     'gemma4v': (40, 24),
     'pixtral': (16, 24),
 }

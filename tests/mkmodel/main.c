@@ -59,7 +59,7 @@ static void usage(FILE *to)
         " --bare (embedding and output are that model's)\n"
         "  dflash: --block N (8: tokens that are drafted at once)  --window N (32: of each other layer)\n"
         "  --arch mmproj-KIND: a projector file for a model of --embd (KIND: qwen2vl_merger, qwen2.5vl_merger, "
-        "qwen3vl_merger, glm4v, gemma3, pixtral)  --state-width N (48)  --type F32|F16|Q8_0\n"
+        "qwen3vl_merger, glm4v, gemma3, pixtral, mimovl and others)  --state-width N (48)  --type F32|F16|Q8_0\n"
         "  --rope-base F (10000)  --rope-scaling none|linear|yarn  --rope-factor F (1)  --rope-orig N (ctx / factor)  "
         "--yarn-magnitude F (no key)\n"
         "  --rope-freqs                  writes the frequency divisors of Llama 3.1 for --rope-factor\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tower.c: keys and tensors of projector files (mmproj): a small vision tower of the KIND in --arch mmproj-KIND. States
- * are --state-width values (48), in heads of 16; the text model is --embd wide. */
+ * are --state-width values (48), in heads of 16 (twice as many in mimovl); the text model is --embd wide. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,13 +8,14 @@
 #include "model/quant.h"
 #include "tests/mkmodel/describe.h"
 
-enum { PATCH = 4, MERGE = 2, SIDE = 6, FF = 80, HIDDEN = 64 };
+enum { PATCH = 4, MERGE = 2, SIDE = 6, FF = 80, HIDDEN = 64, HEAD = 16, BAND = 9 };
 
 static const struct kind {
     const char *name;
     bool two_moments, gated, rms, fused, biases, places, places_bias, deep, windows, silu, gelu;
     bool head_norms, sum_norms, bounds, limit, kimi; /* norms of heads, of sums; bounds of matrices, of FFNs */
     bool pre, extra;                                 /* a norm before the layers; a row without a patch */
+    bool bands;                                      /* of patches that one sees, in some layers */
     const char *post, *merge_key;                    /* the norm behind the last layer, or NULL */
 } kinds[] = {
     {.name = "qwen2vl_merger",
@@ -86,6 +87,16 @@ static const struct kind {
      .sum_norms = true,
      .bounds = true,
      .merge_key = "projector.scale_factor"},
+    {.name = "mimovl",
+     .two_moments = true,
+     .gated = true,
+     .rms = true,
+     .fused = true,
+     .biases = true,
+     .silu = true,
+     .bands = true,
+     .post = "v.post_ln",
+     .merge_key = "spatial_merge_size"},
     {.name = "minimax_m3",
      .two_moments = true,
      .biases = true,
@@ -112,7 +123,7 @@ struct maker {
     struct mk_file *f;
     const struct mk_options *o;
     const struct kind *k;
-    uint32_t state;
+    uint32_t state, heads, kv_heads;
 };
 
 static const struct kind *kind_called(const char *name)
@@ -189,9 +200,12 @@ static void add_more_norms(struct maker *m, uint32_t l)
     char stem[48];
     for (int i = 0; i < (m->k->sum_norms ? 4 : 2); i++) {
         snprintf(stem, sizeof stem, "v.blk.%u.%s", l, of[i]);
-        add_vector(m, stem, "weight", i < 2 ? 16 : m->state, 1);
+        add_vector(m, stem, "weight", i < 2 ? HEAD : m->state, 1);
     }
 }
+
+/* All patches, and bands by rows and by columns. */
+static int32_t view_of(uint32_t layer) { return (int32_t)((layer + 1) % 3) - 1; }
 
 static void add_block(struct maker *m, uint32_t l)
 {
@@ -207,10 +221,12 @@ static void add_block(struct maker *m, uint32_t l)
         add_more_norms(m, l);
     add_tower_norm(m, NAMED("ln1"), m->state, !k->rms);
     if (k->fused)
-        add_matrix_of(m, NAMED("attn_qkv"), m->state, 3 * m->state, k->biases);
+        add_matrix_of(m, NAMED("attn_qkv"), m->state, (m->heads + 2 * m->kv_heads) * HEAD, k->biases);
     for (int i = 0; i < 3 && !k->fused; i++)
         add_matrix_of(m, NAMED(apart[i]), m->state, m->state, k->biases);
-    add_matrix_of(m, NAMED("attn_out"), m->state, m->state, k->biases);
+    add_matrix_of(m, NAMED("attn_out"), m->heads * HEAD, m->state, k->biases);
+    if (k->bands && view_of(l) >= 0)
+        mk_tensor_add(m->f, NAMED("attn_sinks"), NTX_F32, m->heads, 0, 1);
     add_tower_norm(m, NAMED("ln2"), m->state, !k->rms);
     if (k->gated)
         add_matrix_of(m, NAMED("ffn_gate"), m->state, FF, k->biases);
@@ -281,8 +297,8 @@ static void add_projector(struct maker *m)
         add_matrix_of(m, "mm.2", HIDDEN, out, false);
         return;
     }
-    add_matrix_of(m, "mm.0", square, HIDDEN, true);
-    add_matrix_of(m, "mm.2", HIDDEN, out, true);
+    add_matrix_of(m, "mm.0", square, HIDDEN, !m->k->bands);
+    add_matrix_of(m, "mm.2", HIDDEN, out, !m->k->bands);
     if (!m->k->deep)
         return;
     add_tower_norm(m, "v.deepstack.1.norm", square, true);
@@ -295,6 +311,19 @@ static void tower_number(struct maker *m, const char *suffix, uint32_t v)
     char key[96];
     snprintf(key, sizeof key, "clip.vision.%s", suffix);
     mk_kv_u32(m->f, key, v);
+}
+
+static void add_bands(struct maker *m)
+{
+    enum { LAYERS = 16 };
+    int32_t views[LAYERS];
+    for (uint32_t l = 0; l < LAYERS; l++)
+        views[l] = view_of(l);
+    tower_number(m, "attention.head_count_kv", m->kv_heads);
+    tower_number(m, "window_size", BAND);
+    tower_number(m, "image_min_pixels", MERGE * PATCH * MERGE * PATCH);
+    tower_number(m, "image_max_pixels", 1024 * MERGE * PATCH * MERGE * PATCH);
+    mk_kv_arr(m->f, "clip.vision.wa_pattern_mode", NTX_GGUF_I32, views, m->o->layers < LAYERS ? m->o->layers : LAYERS);
 }
 
 static void add_tower_keys(struct maker *m)
@@ -310,7 +339,7 @@ static void add_tower_keys(struct maker *m)
     tower_number(m, "block_count", m->o->layers);
     tower_number(m, "embedding_length", m->state);
     tower_number(m, "feed_forward_length", FF);
-    tower_number(m, "attention.head_count", m->state / 16);
+    tower_number(m, "attention.head_count", m->heads);
     tower_number(m, "projection_dim", m->o->embd);
     tower_number(m, "image_size", SIDE * PATCH);
     tower_number(m, "patch_size", PATCH);
@@ -322,6 +351,8 @@ static void add_tower_keys(struct maker *m)
         tower_number(m, "image_max_pixels", 4 * SIDE * SIDE * MERGE * PATCH * MERGE * PATCH);
         mk_kv_f32(m->f, "clip.vision.swiglu_clamp", 0.5f);
     }
+    if (m->k->bands)
+        add_bands(m);
     if (m->k->windows)
         tower_number(m, "n_wa_pattern", 2);
     mk_kv_f32(m->f, "clip.vision.attention.layer_norm_epsilon", 1e-5f);
@@ -332,6 +363,11 @@ static void add_tower_keys(struct maker *m)
 void mk_describe_tower(struct mk_file *f, const struct mk_options *o)
 {
     struct maker m = {.f = f, .o = o, .k = kind_called(o->arch), .state = o->state_width ? o->state_width : 48};
+    m.heads = m.kv_heads = m.state / HEAD;
+    if (m.k->bands) { /* wider than a state, and several of q for one of K and V */
+        m.heads *= 2;
+        m.kv_heads = m.heads / 2;
+    }
     f->version = o->version;
     f->seed = o->seed;
     add_tower_keys(&m);

@@ -27,7 +27,7 @@ enum { OUT = 64 };
 
 static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "glm4v",
                                     "glm5v",          "kimik25",          "gemma3",         "gemma4v",
-                                    "pixtral",        "llama4",           "minimax_m3"};
+                                    "pixtral",        "llama4",           "minimax_m3",     "mimovl"};
 
 static bool is_in(const char *kind, const char *list) { return strstr(list, kind); }
 
@@ -141,7 +141,7 @@ static void same_bits(void)
         for (int type = 0; type < 3; type++) {
             int fd = make_tower(kinds[k], types[type]);
             const bool small = is_in(kinds[k], "gemma3 pixtral llama4");
-            const bool large = type == 2 && (!strncmp(kinds[k], "qwen", 4) || !strcmp(kinds[k], "glm4v"));
+            const bool large = type == 2 && (!strncmp(kinds[k], "qwen", 4) || is_in(kinds[k], "glm4v mimovl"));
             for (int i = 0; i < (large ? 5 : 4); i++) {
                 const uint32_t w = small ? 24 : size[i][0], h = small ? 24 : size[i][1];
                 struct ntx_vision_rows one = see_as(fd, 1, false, UINT32_MAX, w, h),
@@ -186,7 +186,7 @@ static void memory(void)
 {
     enum { SIDE = 256, PATCH = 4, EMBD = 48, SLACK = 1 << 20 /* stacks of threads, files */ };
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        if (!is_in(kinds[k], "qwen2vl_merger qwen2.5vl_merger qwen3vl_merger glm4v kimik25"))
+        if (!is_in(kinds[k], "qwen2vl_merger qwen2.5vl_merger qwen3vl_merger glm4v kimik25 mimovl"))
             continue; /* their pictures are smaller */
         int fd = make_tower(kinds[k], "F16");
         struct ntx_pixels p = make_pixels(SIDE, SIDE);
@@ -261,18 +261,19 @@ static void rules(void)
         const char *begin, *end, *row_end;
         enum ntx_picture_fit fit;
         bool mrope, bidirectional;
-        uint32_t deep;
-    } want[] = {{"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 0},
-                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 0},
-                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 1},
-                {"<|begin_of_image|>", "<|end_of_image|>", NULL, NTX_FIT_MULTIPLE, true, false, 0},
-                {"<|begin_of_image|>", "<|end_of_image|>", NULL, NTX_FIT_CANVAS, false, false, 0},
-                {"<|media_begin|>image<|media_content|>", "<|media_end|>", NULL, NTX_FIT_PADDED, false, false, 0},
-                {"\n\n<start_of_image>", "<end_of_image>\n\n", NULL, NTX_FIT_SQUARE, false, true, 0},
-                {"<|image>", "<image|>", NULL, NTX_FIT_FILL, false, true, 0},
-                {"", "[IMG_END]", "[IMG_BREAK]", NTX_FIT_LONGEST, false, false, 0},
-                {"<|image_start|>", "<|image_end|>", NULL, NTX_FIT_TILES, false, false, 0},
-                {"]<]start of image[>[", "]<]end of image[>[", NULL, NTX_FIT_MULTIPLE, false, false, 0}};
+        uint32_t deep, least, most; /* rows of a picture of any shape */
+    } want[] = {{"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 0, 8, 4096},
+                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 0, 8, 4096},
+                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, true, false, 1, 8, 4096},
+                {"<|begin_of_image|>", "<|end_of_image|>", NULL, NTX_FIT_MULTIPLE, true, false, 0, 8, 4096},
+                {"<|begin_of_image|>", "<|end_of_image|>", NULL, NTX_FIT_CANVAS, false, false, 0, 0, 0},
+                {"<|media_begin|>image<|media_content|>", "<|media_end|>", NULL, NTX_FIT_PADDED, false, false, 0, 0, 0},
+                {"\n\n<start_of_image>", "<end_of_image>\n\n", NULL, NTX_FIT_SQUARE, false, true, 0, 0, 0},
+                {"<|image>", "<image|>", NULL, NTX_FIT_FILL, false, true, 0, 0, 0},
+                {"", "[IMG_END]", "[IMG_BREAK]", NTX_FIT_LONGEST, false, false, 0, 0, 0},
+                {"<|image_start|>", "<|image_end|>", NULL, NTX_FIT_TILES, false, false, 0, 0, 0},
+                {"]<]start of image[>[", "]<]end of image[>[", NULL, NTX_FIT_MULTIPLE, false, false, 0, 4, 576},
+                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, false, false, 0, 1, 1024}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int fd = make_tower(kinds[k], "F32");
         struct ntx_vision *v;
@@ -292,8 +293,7 @@ static void rules(void)
         CHECK_EQ(ntx_vision_n_embd(v), OUT);
         CHECK(bytes_for(v, 24, 24) < bytes_for(v, 48, 48));
         if (r->fit == NTX_FIT_MULTIPLE)
-            CHECK(is_in(kinds[k], "minimax_m3") ? r->min_pixels == 4 * 64 && r->max_pixels == 576 * 64
-                                                : r->min_pixels == 8 * 64 && r->max_pixels == 4096 * 64);
+            CHECK(r->min_pixels == want[k].least * 64 && r->max_pixels == want[k].most * 64);
         ntx_vision_close(v);
         close(fd);
     }
@@ -340,7 +340,7 @@ static void refuse(int fd, const struct ntx_model *text, uint64_t ram, int rc, c
 
 static void refusals(void)
 {
-    static const char *const others[] = {"internvl", "idefics3", "lfm2", "mimovl", "deepseek4v", "resampler"};
+    static const char *const others[] = {"internvl", "idefics3", "lfm2", "deepseek4v", "resampler"};
     struct mk_file f;
     int fd = make_tower("qwen3vl_merger", "F32");
     struct ntx_model text = {.hp = {.arch = "qwen3vl", .n_embd = OUT, .n_layers = 1}};
