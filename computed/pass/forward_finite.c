@@ -71,7 +71,7 @@ static int check_outputs(struct ntx_forward *f, uint8_t *seen, uint32_t chunk, c
 }
 
 /* Slices may have been checked, and then interleaved, in a pass that failed: their scales have moved. */
-static bool is_interleaved(const struct ntx_forward *f, uint32_t chunk, uint32_t out, uint32_t n)
+bool ntx__is_interleaved(const struct ntx_forward *f, uint32_t chunk, uint32_t out, uint32_t n)
 {
     const struct ntx_chunk *c = &f->c.chunks->list[chunk];
     enum ntx_act form = ntx_act_for(ntx_gguf_tensor_at(f->c.model->gguf, c->tensor)->type);
@@ -86,11 +86,13 @@ int ntx__finite_outs(struct ntx_forward *f, uint32_t chunk, const void *bytes, u
     int rc = 0;
     for (uint32_t i = 0, k; !*seen && !rc && i < n; i += k) {
         k = NTX_MIN(n - i, (uint32_t)NTX_SLICE_OUTS);
-        if (!is_interleaved(f, chunk, out + i, k))
+        if (!ntx__is_interleaved(f, chunk, out + i, k))
             rc = check_outputs(f, seen, chunk, (const uint8_t *)bytes + i * row_bytes, out + i, k);
     }
     return rc;
 }
+
+bool ntx__finite_all(const struct ntx_forward *f, uint32_t chunk) { return f->m.finite[f->m.first_finite[chunk]]; }
 
 void ntx__finite_done(struct ntx_forward *f, uint32_t chunk) { f->m.finite[f->m.first_finite[chunk]] = 1; }
 

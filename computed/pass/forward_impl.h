@@ -701,12 +701,19 @@ int ntx__gates_early(struct ntx_forward *f, uint32_t layer, uint32_t n_rows);
 /* Of the next layer; between the choices of this one and its products. */
 int ntx__prefetch_groups(struct ntx_forward *f);
 
+/* ---- embed.c */
+/* m.h of each row. */
+int ntx__embed_tokens(struct ntx_forward *f);
+
 /* ---- forward_finite.c: 0, or -EDOM: the pass fails with text in f->error. Each value is checked once. */
 /* Outputs [out, out + n) of a chunk, at bytes. */
 int ntx__finite_outs(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t out, uint32_t n);
 void ntx__finite_done(struct ntx_forward *f, uint32_t chunk); /* all its rows are checked */
 /* A group of a packed chunk; the engine thread. */
 int ntx__finite_group(struct ntx_forward *f, uint32_t chunk, const void *bytes, uint32_t group);
+bool ntx__finite_all(const struct ntx_forward *f, uint32_t chunk); /* that was done */
+/* Outputs [out, out + n) of a matrix's chunk are a slice that is interleaved. */
+bool ntx__is_interleaved(const struct ntx_forward *f, uint32_t chunk, uint32_t out, uint32_t n);
 /* An entry of a table that tokens look up. */
 int ntx__finite_token(struct ntx_forward *f, const struct ntx_weight *w, const void *entry, int32_t token);
 

@@ -41,7 +41,7 @@ read_=$(stat_of "$tmp/s2" bytes_read)
     fail "bytes_read $read_ for $storage of storage"
 
 # The embedding's rows: if everything fits, they stay in memory and the drive is not read; if everything but them fits,
-# or less, they are read. Tied ones are in memory once.
+# or less, they are read. Tied ones are in memory once, and are taken from the output matrix.
 model "$tmp/r.gguf" --layers 2 --embd 512 --ff 1024 --heads 8 --kv 2 --type Q4_K_M --seed 7 --vocab-size 32000
 rows() {
     ntx run "$tmp/$3.gguf" "Once upon a time" --raw -n 24 --ignore-eos --ctx 64 --ram "$1" \
@@ -69,4 +69,11 @@ done
 model "$tmp/tied.gguf" --layers 2 --embd 512 --ff 1024 --heads 8 --kv 2 --type Q4_K_M --seed 7 --vocab-size 32000 --tied
 rows 1G tied tied
 [ "$(stat_of "$tmp/tied.stats" bytes_rows)" = 0 ] || fail "a tied embedding is there twice"
+[ "$(stat_of "$tmp/tied.stats" bytes_read_per_token)" = 0.0 ] ||
+    fail "a tied embedding is in memory, and $(stat_of "$tmp/tied.stats" bytes_read_per_token) bytes a token were read"
+ram=$(ntx plan "$tmp/tied.gguf" --machine ram=1G,drive=3G --ram 1G --ctx 64 --json |
+    sed -n 's/.*"smallest": *\([0-9]*\).*/\1/p')
+rows $ram least tied
+[ "$(stat_of "$tmp/least.stats" bytes_storage)" -gt 0 ] || fail "$ram bytes hold all of the tied model"
+same "$tmp/tied.text" "$tmp/least.text" "text of the tied model, streamed"
 echo "streamed equals resident; $storage of $all bytes streamed per pass"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.c: every type, instruction set and shape gives the oracle's bits; the oracle agrees with float64 on the
  * dequantised weights; nothing is read behind the weights or written beside y. Interleaved weights give them, too. */
+#include "computed/cpu/interleaved_row.h"
 #include "model/quant.h"
 #include "tests/lib/cpu_blocks.h"
 #include "tests/lib/cpu_kit.h"
@@ -134,6 +135,20 @@ static void check_packed(const struct problem *p, const struct ntx_cpu_ops *ops,
     free(k.scratch);
 }
 
+/* Each row comes out of its slice as it went in. */
+static void check_rows_back(const struct problem *p, const char *slices, const char *rows, uint32_t n_out)
+{
+    char *row = malloc(p->row_bytes);
+    for (uint32_t o = 0; o < n_out; o++) {
+        const bool known = ntx_cpu_interleaved_row(p->type, slices + o / NTX_SLICE_OUTS * NTX_SLICE_OUTS * p->row_bytes,
+                                                   p->row_bytes, o % NTX_SLICE_OUTS, row);
+        CHECK_EQ(known, p->type != NTX_Q1_0);
+        CHECK_MSG(!known || !memcmp(row, rows + o * p->row_bytes, p->row_bytes), "%s n_in %u: row %u",
+                  ntx_type_info(p->type)->name, p->n_in, o);
+    }
+    free(row);
+}
+
 /* The same rows interleaved, whole slices of them. */
 static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops *ops, uint32_t n_out,
                               const uint32_t *rows, unsigned n)
@@ -143,6 +158,7 @@ static void check_interleaved(const struct problem *p, const struct ntx_cpu_ops 
     char *from = memcpy(w.end - bytes, p->w.end - bytes, bytes);
     for (uint32_t o = 0; o < n_out; o += NTX_SLICE_OUTS)
         ops->interleave[p->type](from + o * p->row_bytes, p->row_bytes, scratch.end - p->row_bytes * NTX_SLICE_OUTS);
+    check_rows_back(p, from, p->w.end - bytes, n_out);
     for (unsigned i = 0; i < n; i++)
         if (rows[i] <= p->n_rows)
             check_outputs(p, &(struct kernel){.ops = ops, .matmul = ops->interleaved[p->type]}, from, n_out, rows[i]);
