@@ -60,6 +60,9 @@ static struct ntx__job *find_job(struct ntx_iod_core *c, uint64_t tag)
     return NULL;
 }
 
+/* Its state is in `demand`. */
+static bool is_request(const struct ntx__job *j) { return j->kind == NTX_IOD_FRAME || j->kind == NTX_IOD_STAGE; }
+
 /* A free job always exists: see NTX__MAX_JOBS. */
 static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job *from, uint64_t now)
 {
@@ -79,19 +82,21 @@ static struct ntx__job *begin_job(struct ntx_iod_core *c, const struct ntx__job 
         d->err = 0;
         d->t_issue = now;
         d->t_ready = 0;
-    } else if (j->kind == NTX_IOD_FRAME) {
+    } else if (is_request(j)) {
         c->r->demand[j->index].shift = j->shift;
         c->r->demand[j->index].err = 0;
     }
-    if (j->kind != NTX_IOD_FRAME) /* demands were claimed before */
+    if (!is_request(j)) /* requests were claimed before */
         ntx__iod_set_word(c, j->word, j->gen, NTX_FILLING);
     return j;
 }
 
 static void trace_read(struct ntx_iod_core *c, const struct ntx__job *j, uint64_t now)
 {
-    static const enum ntx_trace_to to[] = {
-        [NTX_IOD_SLOT] = NTX_TR_TO_SLOT, [NTX_IOD_FRAME] = NTX_TR_TO_FRAME, [NTX_IOD_CHUNK] = NTX_TR_TO_ARENA};
+    static const enum ntx_trace_to to[] = {[NTX_IOD_SLOT] = NTX_TR_TO_SLOT,
+                                           [NTX_IOD_FRAME] = NTX_TR_TO_FRAME,
+                                           [NTX_IOD_CHUNK] = NTX_TR_TO_ARENA,
+                                           [NTX_IOD_STAGE] = NTX_TR_TO_STAGE};
     ntx_traced(c->counters, NTX_TRACE_IOD, NTX_TR_READ, j->began, now, j->index, j->chunk | (uint64_t)to[j->kind] << 32,
                NTX_MIN((uint64_t)j->next * j->piece_bytes, j->end - j->start));
 }
@@ -103,7 +108,7 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
     if (j->kind == NTX_IOD_SLOT) {
         j->desc->err = j->err;
         j->desc->t_ready = now;
-    } else if (j->kind == NTX_IOD_FRAME) {
+    } else if (is_request(j)) {
         c->r->demand[j->index].err = j->err;
         c->r->demand[j->index].got = j->got;
     } else if (j->err) {
@@ -123,6 +128,8 @@ static void finish_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
         c->cur_bulk = NULL;
     if (c->cur_early == j)
         c->cur_early = NULL;
+    if (c->cur_stage == j)
+        c->cur_stage = NULL;
     ntx__iod_set_word(c, j->word, gen, j->err ? NTX_FAILED : NTX_READY);
 }
 
@@ -150,6 +157,8 @@ static void issue_read(struct ntx_iod_core *c, struct ntx__job *j, const struct 
     j->early += early;
     c->early_reads += early;
     c->ring_reads += j->kind == NTX_IOD_SLOT;
+    c->stage_reads += j->kind == NTX_IOD_STAGE;
+    c->beside = j->kind == NTX_IOD_STAGE ? 0 : c->beside + rd->len;
     if (!c->inflight_reads++)
         c->busy_since = now;
     c->inflight_bytes += rd->len;
@@ -198,7 +207,7 @@ static enum step next_piece(struct ntx_iod_core *c, struct ntx__job **cur, uint6
 static enum step next_demand(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
 {
     struct ntx__job j;
-    if (!c->cur_demand && !ntx__iod_pick_demand(c, false, &j))
+    if (!c->cur_demand && !ntx__iod_pick_demand(c, &c->demands, &j))
         return STEP_NONE;
     if (!c->cur_demand)
         /* may precede room for its first piece: computed does not cancel demand reads */
@@ -216,10 +225,10 @@ static void forget_retries(struct ntx_iod_core *c, struct ntx__job *j)
     j->retries = 0;
 }
 
-/* A cancelled prefetch with pieces that are not issued yet. */
+/* A cancelled prefetch, or read of the stage, with pieces that are not issued yet. */
 static bool is_cancelled(const struct ntx_iod_core *c, const struct ntx__job *j)
 {
-    return j->kind == NTX_IOD_FRAME && j->next < j->n_pieces &&
+    return is_request(j) && j->next < j->n_pieces &&
            atomic_load_explicit(&c->r->request[j->index].early, memory_order_relaxed) == NTX_CANCELLED;
 }
 
@@ -231,6 +240,8 @@ static void drop_job(struct ntx_iod_core *c, struct ntx__job *j, uint64_t now)
     j->cancelled = true;
     if (c->cur_early == j)
         c->cur_early = NULL;
+    if (c->cur_stage == j)
+        c->cur_stage = NULL;
     if (!j->inflight)
         finish_job(c, j, now);
 }
@@ -247,11 +258,32 @@ static enum step next_early(struct ntx_iod_core *c, uint64_t now, struct ntx_iod
         drop_job(c, c->cur_early, now);
     if (c->early_reads >= NTX_IOD_EARLY_READS || !fits_limit(c, c->piece_bytes, 1))
         return STEP_FULL;
-    if (!c->cur_early && !ntx__iod_pick_demand(c, true, &j))
+    if (!c->cur_early && !ntx__iod_pick_demand(c, &c->early, &j))
         return STEP_NONE;
     if (!c->cur_early)
         c->cur_early = begin_job(c, &j, now);
     return next_piece(c, &c->cur_early, now, out);
+}
+
+/* The stage's reads are claimed as late as prefetches are. */
+static enum step next_stage(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read *out)
+{
+    struct ntx__job j;
+    if (c->cur_stage && is_cancelled(c, c->cur_stage))
+        drop_job(c, c->cur_stage, now);
+    if (c->stage_reads >= NTX_IOD_STAGE_READS || !fits_limit(c, c->piece_bytes, 1))
+        return STEP_FULL;
+    if (!c->cur_stage && !ntx__iod_pick_demand(c, &c->stage, &j))
+        return STEP_NONE;
+    if (!c->cur_stage)
+        c->cur_stage = begin_job(c, &j, now);
+    return next_piece(c, &c->cur_stage, now, out);
+}
+
+/* The share of the stage while others always want something. */
+static bool stage_is_owed(const struct ntx_iod_core *c)
+{
+    return c->stage.n && c->beside >= (uint64_t)NTX_IOD_STAGE_SHARE * c->piece_bytes;
 }
 
 /* Schedule and arena. A job begins only when its first piece fits: until then a drop map can still avoid the read. */
@@ -278,6 +310,8 @@ int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read 
         return 0;
     }
     enum step s = next_retry(c, now, out);
+    if (s == STEP_NONE && stage_is_owed(c) && next_stage(c, now, out) == STEP_READ)
+        s = STEP_READ;
     if (s == STEP_NONE && early_is_awaited(c))
         s = next_piece(c, &c->cur_early, now, out);
     if (s == STEP_NONE)
@@ -286,6 +320,8 @@ int ntx_iod_core_next(struct ntx_iod_core *c, uint64_t now, struct ntx_iod_read 
         s = next_bulk(c, now, out);
     if (s == STEP_NONE)
         s = next_early(c, now, out);
+    if (s == STEP_NONE)
+        s = next_stage(c, now, out);
     c->idle = s == STEP_NONE;
     return s == STEP_READ;
 }
@@ -317,7 +353,8 @@ static void count_read(struct ntx_iod_core *c, const struct ntx__job *j, uint32_
 {
     static const enum ntx_counter by_kind[] = {[NTX_IOD_SLOT] = NTX_C_iod_bytes_stream,
                                                [NTX_IOD_FRAME] = NTX_C_iod_bytes_demand,
-                                               [NTX_IOD_CHUNK] = NTX_C_iod_bytes_host};
+                                               [NTX_IOD_CHUNK] = NTX_C_iod_bytes_host,
+                                               [NTX_IOD_STAGE] = NTX_C_iod_bytes_projector};
     ntx_count(c->counters, NTX_C_iod_bytes_read, bytes);
     ntx_count(c->counters, by_kind[j->kind], bytes);
     if (is_early(c, j))
@@ -365,6 +402,7 @@ bool ntx_iod_core_done(struct ntx_iod_core *c, uint64_t now, uint64_t tag, int32
     j->early -= j->early > 0;
     c->inflight_reads--;
     c->ring_reads -= j->kind == NTX_IOD_SLOT;
+    c->stage_reads -= j->kind == NTX_IOD_STAGE;
     c->inflight_bytes -= piece.len;
     ntx_gauge(c->counters, NTX_C_iod_inflight, c->inflight_bytes);
     ntx_count(c->counters, NTX_C_iod_reads, 1);
@@ -426,7 +464,9 @@ int ntx_iod_core_new(const struct ntx_region *r, struct ntx_counters *counters, 
     c->held = held;
     c->limit_bytes = limits->inflight_bytes ? limits->inflight_bytes : 4u << 20;
     c->piece_bytes = (uint32_t)NTX_MIN(NTX_ROUND_UP(NTX_MAX(piece, 65536), r->hdr->block), 1u << 30);
-    c->demands.wanted = c->early.wanted = true;
+    c->demands = c->early = (struct ntx__scan){.n = ntx_region_first_stage(r->hdr), .wanted = true};
+    c->stage = (struct ntx__scan){
+        .first = ntx_region_first_stage(r->hdr), .n = r->hdr->n_stage_reads, .wanted = r->hdr->n_stage_reads > 0};
     c->cursor = r->hdr->n_sched && r->hdr->n_desc ? ntx__iod_find_cursor(r) : 0;
     for (unsigned i = 0; i < NTX_PASS_MAPS; i++)
         c->hints[i].pass = UINT64_MAX;

@@ -13,6 +13,9 @@
  * in which the first pass consumes it; compute overlaps from the first chunk on. Once the arena is full only the ring
  * is left. When the ring is full, the rest of the arena is read.
  *
+ * The stage (an encode of a picture) comes last of all, with few reads in flight. Where a text is bound by the drive,
+ * something else is always wanted: then the stage gets a read after NTX_IOD_STAGE_SHARE times as many other bytes.
+ *
  * Limits. The limit is on bytes in flight, not on chunks: a chunk is read in equal pieces of at most piece_bytes and at
  * least half of that. Bundles that a layer waits for may exceed the limit: the layer needs all of them before anything
  * else. In models with bundles on demand, few reads into slots are in flight at a time: a demand waits behind them, and
@@ -41,18 +44,20 @@
 #define NTX_IOD_EARLY_READS 4 /* prefetch reads in flight at once */
 #define NTX_IOD_DEEPER      4 /* bundles that a layer waits for may have this many times the bytes in flight */
 #define NTX_IOD_RING_READS  4 /* reads into slots in flight at once, in models with bundles on demand */
+#define NTX_IOD_STAGE_READS 2 /* reads into the stage in flight at once */
+#define NTX_IOD_STAGE_SHARE 8 /* pieces of others for each piece of the stage */
 
 /* A read's tag names the job, also in a dead iod's ring:
  *
- *   63..62 kind   61..60 tries before this one   59..38 slot, frame or chunk   37..16 generation   15..0 piece */
-enum ntx_iod_kind { NTX_IOD_SLOT, NTX_IOD_FRAME, NTX_IOD_CHUNK };
+ *   63..62 kind   61..60 tries before this one   59..38 slot, request or chunk   37..16 generation   15..0 piece */
+enum ntx_iod_kind { NTX_IOD_SLOT, NTX_IOD_FRAME, NTX_IOD_CHUNK, NTX_IOD_STAGE };
 static inline enum ntx_iod_kind ntx_iod_tag_kind(uint64_t t) { return (enum ntx_iod_kind)(t >> 62); }
 static inline uint32_t ntx_iod_tag_tries(uint64_t t) { return (uint32_t)(t >> 60) & 3; }
 static inline uint32_t ntx_iod_tag_index(uint64_t t) { return (uint32_t)(t >> 38) & 0x3fffff; }
 static inline uint32_t ntx_iod_tag_piece(uint64_t t) { return (uint32_t)t & 0xffff; }
 
 struct ntx_iod_failure {
-    uint32_t chunk; /* UINT32_MAX: a demand */
+    uint32_t chunk; /* UINT32_MAX: a demand; NTX_STAGE_CHUNK: of the stage */
     uint32_t file;
     uint64_t offset; /* offset of the piece that failed */
     uint32_t bytes;

@@ -9,11 +9,11 @@
 struct ntx__job {
     bool used;
     enum ntx_iod_kind kind;
-    uint32_t index;         /* slot, frame or chunk */
+    uint32_t index;         /* slot, request or chunk */
     _Atomic uint32_t *word; /* its state word */
     uint32_t gen;
     struct ntx_desc *desc; /* SLOT */
-    uint32_t chunk;        /* UINT32_MAX: a demand */
+    uint32_t chunk;        /* UINT32_MAX: a demand; NTX_STAGE_CHUNK: of the stage */
     uint32_t sched;        /* SLOT */
     uint64_t pass;         /* SLOT */
     uint32_t file;
@@ -32,8 +32,8 @@ struct ntx__job {
     uint32_t err_bytes;
 };
 
-/* Each job has a piece in flight or in the retry queue, except the three cur_* jobs. */
-#define NTX__MAX_JOBS (NTX_IOD_MAX_READS + 3)
+/* Each job has a piece in flight or in the retry queue, except the four cur_* jobs. */
+#define NTX__MAX_JOBS (NTX_IOD_MAX_READS + 4)
 
 struct ntx__hint {
     uint64_t pass;
@@ -47,26 +47,29 @@ struct ntx_iod_core {
     uint64_t limit_bytes;
     uint32_t piece_bytes;
 
-    uint64_t cursor;     /* least ring sequence that may still have to be read */
-    uint32_t host_next;  /* least chunk that may still have to be read into the arena */
-    uint32_t host_again; /* the region's, when host_next was last set to 0 */
-    struct ntx__scan {   /* scan of the demand reads, and of the prefetch reads */
-        uint32_t next;   /* the scan starts here, round robin */
-        uint32_t seen;   /* demand_posted when no POSTED word was left */
+    uint64_t cursor;       /* least ring sequence that may still have to be read */
+    uint32_t host_next;    /* least chunk that may still have to be read into the arena */
+    uint32_t host_again;   /* the region's, when host_next was last set to 0 */
+    struct ntx__scan {     /* scan of the demand reads, of the prefetch reads, and of the stage's */
+        uint32_t first, n; /* requests that it looks at */
+        uint32_t next;     /* the scan starts here, round robin */
+        uint32_t seen;     /* demand_posted when no POSTED word was left */
         bool wanted;
-    } demands, early;
+    } demands, early, stage;
     uint8_t *held; /* [n_slots] scratch */
     struct ntx__hint hints[NTX_PASS_MAPS];
 
     struct ntx__job jobs[NTX__MAX_JOBS];
-    struct ntx__job *cur_demand, *cur_bulk, *cur_early; /* jobs with pieces that are not yet issued */
-    uint64_t retry[NTX_IOD_MAX_READS];                  /* tags to read again, oldest first */
+    struct ntx__job *cur_demand, *cur_bulk, *cur_early, *cur_stage; /* jobs with pieces that are not yet issued */
+    uint64_t retry[NTX_IOD_MAX_READS];                              /* tags to read again, oldest first */
     uint32_t n_retry;
 
     uint64_t inflight_bytes;
     uint32_t inflight_reads;
     uint32_t ring_reads;              /* reads into slots in flight */
     uint32_t early_reads;             /* prefetch reads in flight */
+    uint32_t stage_reads;             /* reads into the stage in flight */
+    uint64_t beside;                  /* bytes of others that were issued since the last read into the stage */
     uint64_t busy_since;              /* ns; while reads are in flight */
     uint64_t window_bytes, window_ns; /* bytes of the current rate window, and the time they took */
     bool idle, asleep;
@@ -80,7 +83,7 @@ void ntx__iod_job_range(const struct ntx_iod_core *c, struct ntx__job *j, uint32
 
 /* The next job of a class; false: none. On the way, dropped chunks become SKIPPED and invalid demands FAILED. The
  * returned demand is claimed: its word is FILLING. */
-bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j);
+bool ntx__iod_pick_demand(struct ntx_iod_core *c, struct ntx__scan *scan, struct ntx__job *j);
 bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now_ns, struct ntx__job *j);
 bool ntx__iod_is_early(const struct ntx_iod_core *c, uint32_t demand);
 /* The least ring sequence that the words leave to read. */

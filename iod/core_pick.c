@@ -194,14 +194,16 @@ bool ntx__iod_pick_bulk(struct ntx_iod_core *c, uint64_t now, struct ntx__job *j
     return have_host;
 }
 
-/* Where a demand's first block goes in the bytes part, and the room there. */
+/* Where a request's first block goes in the bytes part, and the room there. */
 static uint64_t demand_place(const struct ntx_region_hdr *h, uint32_t i, uint64_t dest, uint64_t *room)
 {
+    const bool stage = i >= ntx_region_first_stage(h);
+    const uint64_t begin = stage ? h->off_stage : h->off_arena, bytes = stage ? h->stage_bytes : h->arena_bytes;
     *room = NTX_ROUND_DOWN(h->frame_bytes, h->block);
     if (i < h->n_demands)
         return h->off_frames + i * h->frame_bytes;
-    bool inside = dest % h->block == 0 && dest >= h->off_arena && dest - h->off_arena < h->arena_bytes;
-    *room = inside ? h->off_arena + h->arena_bytes - dest : 0;
+    bool inside = dest % h->block == 0 && dest >= begin && dest - begin < bytes;
+    *room = inside ? begin + bytes - dest : 0;
     return dest;
 }
 
@@ -211,10 +213,17 @@ static bool demand_fits(const struct ntx_region_hdr *h, uint32_t file, uint64_t 
            NTX_ROUND_UP(offset % h->block + bytes, (uint64_t)h->block) <= room;
 }
 
-static void refuse_demand(struct ntx_iod_core *c, struct ntx_demand *d, const struct ntx_read_request *a, uint32_t gen)
+static uint32_t request_chunk(const struct ntx_iod_core *c, uint32_t i)
 {
+    return i < ntx_region_first_stage(c->r->hdr) ? UINT32_MAX : NTX_STAGE_CHUNK;
+}
+
+static void refuse_demand(struct ntx_iod_core *c, uint32_t i, uint32_t gen)
+{
+    struct ntx_demand *d = &c->r->demand[i];
+    const struct ntx_read_request *a = &c->r->request[i];
     struct ntx_iod_failure f = {
-        .chunk = UINT32_MAX, .file = a->file, .offset = a->offset, .bytes = a->bytes, .err = -EINVAL};
+        .chunk = request_chunk(c, i), .file = a->file, .offset = a->offset, .bytes = a->bytes, .err = -EINVAL};
     c->hooks.failed(c->hooks.ctx, &f);
     d->err = -EINVAL;
     ntx__iod_set_word(c, &d->word, gen, NTX_FAILED);
@@ -246,30 +255,33 @@ static bool demand_job(struct ntx_iod_core *c, uint32_t i, uint32_t gen, struct 
     uint32_t file = a->file, bytes = a->bytes;
     uint64_t offset = a->offset, room, place = demand_place(h, i, a->dest, &room);
     if (!demand_fits(h, file, offset, bytes, room)) {
-        refuse_demand(c, d, a, gen);
+        refuse_demand(c, i, gen);
         return false;
     }
-    *j = (struct ntx__job){.kind = NTX_IOD_FRAME, .index = i, .word = &d->word, .gen = gen, .chunk = UINT32_MAX};
+    *j = (struct ntx__job){.kind = i < ntx_region_first_stage(h) ? NTX_IOD_FRAME : NTX_IOD_STAGE,
+                           .index = i,
+                           .word = &d->word,
+                           .gen = gen,
+                           .chunk = request_chunk(c, i)};
     ntx__iod_job_range(c, j, file, offset, bytes, place);
     return true;
 }
 
 /* A quarantined frame is no obstacle: computed posts into it only the read that the dead iod had there, and the late
  * DMA writes the same bytes. */
-bool ntx__iod_pick_demand(struct ntx_iod_core *c, bool early, struct ntx__job *j)
+bool ntx__iod_pick_demand(struct ntx_iod_core *c, struct ntx__scan *scan, struct ntx__job *j)
 {
-    struct ntx__scan *scan = early ? &c->early : &c->demands;
-    const uint32_t n = ntx_region_all_demands(c->r->hdr);
+    const bool early = scan == &c->early, any = scan == &c->stage;
     /* Loaded before the words: a post that this scan misses changes the count again. */
     uint32_t posted = load_word(&c->r->control->demand_posted);
     if (posted == scan->seen && !scan->wanted)
         return false;
-    for (uint32_t k = 0; k < n; k++) {
-        uint32_t i = (scan->next + k) % n, w = load_word(&c->r->demand[i].word);
-        if (ntx_word_state(w) != NTX_POSTED || ntx__iod_is_early(c, i) != early ||
+    for (uint32_t k = 0; k < scan->n; k++) {
+        uint32_t i = scan->first + (scan->next + k) % scan->n, w = load_word(&c->r->demand[i].word);
+        if (ntx_word_state(w) != NTX_POSTED || (!any && ntx__iod_is_early(c, i) != early) ||
             !claim_demand(c, &c->r->demand[i].word, w) || !demand_job(c, i, ntx_word_gen(w), j))
             continue;
-        scan->next = i;
+        scan->next = i - scan->first;
         scan->wanted = true;
         return true;
     }

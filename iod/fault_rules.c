@@ -84,6 +84,10 @@ static int parse_condition(char *text, struct ntx__fault_rule *r)
         r->demand = true;
         return value ? -EINVAL : 0;
     }
+    if (!strcmp(text, "stage")) {
+        r->chunk = NTX_STAGE_CHUNK;
+        return value ? -EINVAL : 0;
+    }
     if (!strcmp(text, "p"))
         return parse_share(value, &r->p);
     if (!strcmp(text, "state")) {

@@ -16,7 +16,7 @@ struct ntx_iod_read {
     uint32_t len;
     uint32_t expect;
     uint32_t file;
-    uint32_t chunk; /* UINT32_MAX for a demand */
+    uint32_t chunk; /* UINT32_MAX for a demand, NTX_STAGE_CHUNK for the stage */
 };
 
 #endif

@@ -27,7 +27,7 @@
  *
  * Conditions on reads, all of which must hold:
  *
- *   chunk=N          reads of chunk N;  demand: reads on demand
+ *   chunk=N          reads of chunk N;  demand: reads on demand;  stage: reads of a projector
  *   every=N          each Nth of those;  nth=N: only the Nth of them (read=N is the same);  count=N: at most N times
  *   p=X              with probability X (0..1), by the seed
  *   start=N          only in the Nth iod process that attached (counter iod_starts)

@@ -23,6 +23,7 @@
     X(iod_bytes_demand, c, "bytes",                                                                                    \
       "bytes read from drives on demand: experts, groups of neurons, entries of the embedding")                        \
     X(iod_bytes_early, c, "bytes", "bytes of prefetch reads: no layer waited for them when they came")                 \
+    X(iod_bytes_projector, c, "bytes", "bytes of a projector (--mmproj) that were read from drives for pictures")      \
     X(iod_bytes_fallback, c, "bytes", "bytes that went through the page cache, since O_DIRECT was refused")            \
     X(iod_reads, c, "reads", "read requests completed")                                                                \
     X(iod_busy_ns, c, "ns", "time in which ntx-iod had at least one read in flight")                                   \

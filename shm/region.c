@@ -72,12 +72,15 @@ static void write_header(struct ntx_region_hdr *h, const struct ntx_region_geome
         .n_slots = g->n_slots,
         .n_demands = g->n_demands,
         .n_bundle_demands = g->n_bundle_demands,
+        .n_stage_reads = g->n_stage_reads,
         .n_layers = g->n_layers,
         .slot_bytes = g->slot_bytes,
         .frame_bytes = g->frame_bytes,
         .arena_bytes = g->arena_bytes,
+        .stage_bytes = g->stage_bytes,
         .off_frames = l->off_frames,
         .off_arena = l->off_arena,
+        .off_stage = l->off_stage,
     };
 }
 

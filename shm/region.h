@@ -10,14 +10,15 @@
  *   control control page  struct ntx_control_page                 | computed writes (F_SEAL_FUTURE_WRITE: nobody else
  *           quarantine    _Atomic uint32_t [n_slots]              | can map it for writing). iod reads
  *           drop maps     struct ntx_pass_map [NTX_PASS_MAPS]     |
- *           requests      struct ntx_read_request [n_demands + n_bundle_demands]
+ *           requests      struct ntx_read_request [n_demands + n_bundle_demands + n_stage_reads]
  *   ring    ring          struct ntx_ring                         | iod and computed write, by state words. computed
  *           chunk state   _Atomic uint32_t [n_chunks]             | checks iod's values against the plan before use.
  *           descriptors   struct ntx_desc [n_desc]                | Host chunks: iod writes the state, computed waits,
- *           demands       struct ntx_demand [n_demands + n_bundle_demands]     and sets FAILED ones back
+ *           demands       struct ntx_demand [as many as requests]    and sets FAILED ones back
  *   bytes   0             slots: n_slots x slot_bytes             | 2 MiB aligned, in huge pages; target of the
  *           off_frames    demand frames: n_demands x frame_bytes  | drive's DMA. `where` and `dest` are offsets into
  *           off_arena     host arena: arena_bytes                 | this part. iod writes
+ *           off_stage     stage: stage_bytes                      |
  *   board   board.h       probes and their hidden states          | computed writes (F_SEAL_FUTURE_WRITE); the
  *                                                                 | predictor gets this part
  *   drafts  drafts.h      texts that want a draft, draft trees    | with a drafter only; the predictor gets both
@@ -49,6 +50,11 @@
  * (computed/weights/stream_own.c). Before it attaches the next iod, it rewrites words that contradict this record, and
  * pass and sched of descriptors, iod_asleep and drive_until. No slot is filled before the old reads have ended.
  *
+ * THE STAGE. The encode of a picture is a second consumer, with requests and memory of its own: it reads a projector's
+ * file, the last one, once per picture. Its requests are the last n_stage_reads; `dest` is inside the stage. iod reads
+ * them when nothing else is wanted, and a small share beside other reads (iod/core.h). Its death concerns them as other
+ * requests; while one is quarantined, no place in the stage gets other bytes (computed/weights/stage.h).
+ *
  * DEATH OF COMPUTED. The workers see their socket close and exit; the memory is freed with the last of them.
  *
  * MEMORY ORDER. Each barrier in the code names its counterpart. tests/unit/shm/weak runs both sides, deaths included,
@@ -70,11 +76,12 @@
 #include "shm/word.h"
 
 #define NTX_REGION_MAGIC          0x31786e7467726e6eULL
-#define NTX_REGION_VERSION        5u
+#define NTX_REGION_VERSION        6u
 #define NTX_HUGE                  (2u << 20)
 #define NTX_PASS_MAPS             4
 #define NTX_MAX_FILES             100
 #define NTX_NEVER_DROPPED         UINT32_MAX
+#define NTX_STAGE_CHUNK           (UINT32_MAX - 1) /* in reports, in place of a chunk: a read of the stage */
 /* Bits of the drop map: one per layer, one for the output, and one for the part of the last layer that does not feed
  * its K, V and state. */
 #define NTX_END_OF_LAST(n_layers) ((n_layers) + 1)
@@ -135,8 +142,9 @@ struct ntx_ring {
 /* A read on demand has two records: the request, which only computed writes, and its state. FREE -> POSTED (computed)
  * -> FILLING -> READY | FAILED (iod) -> FREE(gen + 1) (computed). Both sides leave POSTED by compare and exchange:
  * computed may cancel a read that iod has not begun, POSTED -> FREE(gen + 1). The first n_demands are for entries of
- * tables: demand i reads into frame i. The others are for parts of bundles: they read into the arena, at `dest`;
- * computed alone knows which bundle owns which part of the arena. Reads complete in any order. */
+ * tables: demand i reads into frame i. The next are for parts of bundles: they read into the arena, at `dest`;
+ * computed alone knows which bundle owns which part of the arena. The last are the stage's, which computed posts with
+ * NTX_PREFETCH_READ. Reads complete in any order. */
 enum ntx_read_priority {
     NTX_DEMAND_READ,
     NTX_PREFETCH_READ, /* no layer waits for it: read when nothing else is wanted */
@@ -144,7 +152,7 @@ enum ntx_read_priority {
 };
 struct ntx_read_request {
     uint64_t offset;              /* computed: exact */
-    uint64_t dest;                /* computed: for a bundle, offset of the first block in the bytes part */
+    uint64_t dest;                /* computed: for a bundle or the stage, offset of the first block in the bytes part */
     uint32_t file;                /* computed */
     uint32_t bytes;               /* computed */
     _Atomic uint32_t quarantined; /* computed: while set, the request is not posted */
@@ -170,9 +178,9 @@ struct ntx_region_hdr {
     uint64_t epoch; /* one per load; every message carries it */
     uint64_t bytes; /* size of the bytes part */
     uint32_t block; /* file reads start and end on multiples of this (4096) */
-    uint32_t n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_layers;
-    uint64_t slot_bytes, frame_bytes, arena_bytes;
-    uint64_t off_frames, off_arena;
+    uint32_t n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_stage_reads, n_layers;
+    uint64_t slot_bytes, frame_bytes, arena_bytes, stage_bytes;
+    uint64_t off_frames, off_arena, off_stage;
     uint64_t file_bytes[NTX_MAX_FILES]; /* size of each file: a widened read is cut at its end */
 };
 
@@ -214,13 +222,13 @@ struct ntx_region {
     double huge_share; /* creator, after ntx_region_settle: share of the bytes part in huge pages, 0..1 */
 };
 
-/* All offsets follow from the geometry alone (region_check.c). block is a power of two; slot_bytes, frame_bytes and
- * arena_bytes are multiples of it; n_slots >= n_desc. The range of each host chunk, widened to blocks, is inside the
- * arena. */
+/* All offsets follow from the geometry alone (region_check.c). block is a power of two; slot_bytes, frame_bytes,
+ * arena_bytes and stage_bytes are multiples of it; n_slots >= n_desc. The range of each host chunk, widened to blocks,
+ * is inside the arena. */
 struct ntx_region_geometry {
-    uint32_t block, n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_probes, n_layers,
-        n_embd;
-    uint64_t slot_bytes, frame_bytes, arena_bytes, epoch;
+    uint32_t block, n_files, n_chunks, n_sched, n_desc, n_slots, n_demands, n_bundle_demands, n_stage_reads, n_probes,
+        n_layers, n_embd;
+    uint64_t slot_bytes, frame_bytes, arena_bytes, stage_bytes, epoch;
 };
 
 /* For planning: bytes of a region with this geometry, all parts and the creator's copy of the plan; 0 on overflow. */
@@ -258,9 +266,14 @@ static inline uint8_t *ntx_region_frame(const struct ntx_region *r, uint32_t i)
     return r->base + r->hdr->off_frames + i * r->hdr->frame_bytes;
 }
 
-static inline uint32_t ntx_region_all_demands(const struct ntx_region_hdr *h)
+/* The stage's requests are the last. */
+static inline uint32_t ntx_region_first_stage(const struct ntx_region_hdr *h)
 {
     return h->n_demands + h->n_bundle_demands;
+}
+static inline uint32_t ntx_region_all_demands(const struct ntx_region_hdr *h)
+{
+    return ntx_region_first_stage(h) + h->n_stage_reads;
 }
 
 #endif

@@ -40,12 +40,13 @@ static int check_geometry(const struct ntx_region_geometry *g, struct ntx_err *e
         bad = "more chunks are scheduled than there are";
     else if (g->n_sched && (!g->n_desc || !g->slot_bytes))
         bad = "a schedule but no ring";
-    else if (g->n_bundle_demands > UINT32_MAX - g->n_demands)
+    else if ((uint64_t)g->n_demands + g->n_bundle_demands + g->n_stage_reads > UINT32_MAX)
         bad = "too many demands";
     else if (g->n_slots < g->n_desc)
         bad = "fewer slots than descriptors";
-    else if (g->slot_bytes % g->block || g->frame_bytes % g->block || g->arena_bytes % g->block)
-        bad = "slots, frames or arena are no multiple of block";
+    else if (g->slot_bytes % g->block || g->frame_bytes % g->block || g->arena_bytes % g->block ||
+             g->stage_bytes % g->block)
+        bad = "slots, frames, arena or stage are no multiple of block";
     else if (g->slot_bytes > UINT32_MAX || g->frame_bytes > UINT32_MAX)
         bad = "a slot or frame of 4 GiB or more";
     return bad ? ntx_err_set(err, -EINVAL, "shared region: %s", bad) : 0;
@@ -56,7 +57,7 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     int rc = check_geometry(g, err);
     if (rc)
         return rc;
-    uint64_t page = NTX_MAX(g->block, 4096u), demands = (uint64_t)g->n_demands + g->n_bundle_demands;
+    uint64_t page = NTX_MAX(g->block, 4096u), demands = (uint64_t)g->n_demands + g->n_bundle_demands + g->n_stage_reads;
     struct cursor plan = {sizeof(struct ntx_region_hdr), false}, control = {sizeof(struct ntx_control_page), false},
                   ring = {sizeof(struct ntx_ring), false}, bytes = {0, false};
     l->off_chunks = place_array(&plan, 64, g->n_chunks, sizeof(struct ntx_plan_chunk));
@@ -70,6 +71,7 @@ int ntx__region_layout(const struct ntx_region_geometry *g, struct ntx__region_l
     place_array(&bytes, 1, g->n_slots, g->slot_bytes);
     l->off_frames = place_array(&bytes, page, g->n_demands, g->frame_bytes);
     l->off_arena = place_array(&bytes, page, 1, g->arena_bytes);
+    l->off_stage = place_array(&bytes, page, 1, g->stage_bytes);
     place_array(&bytes, NTX_HUGE, !bytes.at, NTX_HUGE); /* the part is never empty */
     l->bytes[NTX_REGION_PLAN] = plan.at;
     l->bytes[NTX_REGION_CONTROL] = control.at;
@@ -99,10 +101,12 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_se
         .n_slots = h->n_slots,
         .n_demands = h->n_demands,
         .n_bundle_demands = h->n_bundle_demands,
+        .n_stage_reads = h->n_stage_reads,
         .n_layers = h->n_layers,
         .slot_bytes = h->slot_bytes,
         .frame_bytes = h->frame_bytes,
         .arena_bytes = h->arena_bytes,
+        .stage_bytes = h->stage_bytes,
         .epoch = h->epoch,
     };
     int rc = ntx__region_layout(&g, l, err);
@@ -115,6 +119,7 @@ int ntx__region_check_header(const struct ntx_region_hdr *h, const struct ntx_se
         {"bytes", h->bytes, l->bytes[NTX_REGION_BYTES]},
         {"off_frames", h->off_frames, l->off_frames},
         {"off_arena", h->off_arena, l->off_arena},
+        {"off_stage", h->off_stage, l->off_stage},
         {"size of the plan", part[NTX_REGION_PLAN].bytes, NTX_ROUND_UP(l->bytes[NTX_REGION_PLAN], ntx_page_bytes())},
         {"size of the control page", part[NTX_REGION_CONTROL].bytes,
          NTX_ROUND_UP(l->bytes[NTX_REGION_CONTROL], ntx_page_bytes())},

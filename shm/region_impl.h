@@ -11,7 +11,7 @@ struct ntx__region_layout {
     uint64_t off_chunks, off_sched;                  /* plan */
     uint64_t off_quarantine, off_pass, off_requests; /* control page */
     uint64_t off_state, off_desc, off_demand;        /* ring */
-    uint64_t off_frames, off_arena;                  /* bytes */
+    uint64_t off_frames, off_arena, off_stage;       /* bytes */
     uint64_t bytes[NTX_REGION_PARTS];                /* of each part; only the last is rounded to pages */
 };
 

@@ -21,7 +21,7 @@
 
 /* Kinds of records, their writers, and the meaning of t0, t1, a, b and c:
  *   read      iod        a chunk was read: t0 issued, t1 complete
- *                          a slot, frame or chunk; b chunk, from bit 32 on ntx_trace_to; c bytes
+ *                          a slot, request or chunk; b chunk, from bit 32 on ntx_trace_to; c bytes
  *   slot      computed   a ring slot's chunk was used: t0 taken, t1 released
  *                          a slot; b chunk; c time when it was ready (ns)
  *   layer     computed   a layer was computed
@@ -65,7 +65,7 @@ enum ntx_trace_kind {
     NTX_TR_DRAFTING,
     NTX_TR_KINDS
 };
-enum ntx_trace_to { NTX_TR_TO_SLOT, NTX_TR_TO_FRAME, NTX_TR_TO_ARENA };
+enum ntx_trace_to { NTX_TR_TO_SLOT, NTX_TR_TO_FRAME, NTX_TR_TO_ARENA, NTX_TR_TO_STAGE };
 enum ntx_trace_wait { NTX_WAIT_CHUNK, NTX_WAIT_EXPERT, NTX_WAIT_NEURONS, NTX_WAIT_ENTRY, NTX_WAITS };
 enum { NTX_TRACE_COMPUTED, NTX_TRACE_IOD, NTX_TRACE_PREDICTOR, NTX_N_TRACES };
 

@@ -75,6 +75,8 @@ static void read_event(struct out *o, const struct ntx_trace_record *r)
     uint32_t chunk = (uint32_t)r->b, to = (uint32_t)(r->b >> 32);
     if (to == NTX_TR_TO_FRAME)
         snprintf(text, sizeof text, "rows on demand");
+    else if (to == NTX_TR_TO_STAGE)
+        snprintf(text, sizeof text, "projector");
     else
         snprintf(text, sizeof text, "%s %u", to == NTX_TR_TO_ARENA ? "to arena, chunk" : "chunk", chunk);
     snprintf(args, sizeof args, "\"bytes\":%" PRIu64 ",\"gb_s\":%.3f", r->c,

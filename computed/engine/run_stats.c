@@ -5,10 +5,11 @@
 
 void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out)
 {
-    uint64_t all = ntx_counter_get(c, NTX_C_iod_bytes_read), host = ntx_counter_get(c, NTX_C_iod_bytes_host);
+    const uint64_t all = ntx_counter_get(c, NTX_C_iod_bytes_read),
+                   others = ntx_counter_get(c, NTX_C_iod_bytes_host) + ntx_counter_get(c, NTX_C_iod_bytes_projector);
     *out = (struct ntx_counts){
         .passes = ntx_counter_get(c, NTX_C_comp_passes),
-        .bytes_read = all > host ? all - host : 0,
+        .bytes_read = all > others ? all - others : 0,
         .reads = ntx_counter_get(c, NTX_C_iod_reads),
         .busy_ns = ntx_counter_get(c, NTX_C_iod_busy_ns),
         .stall_ns = ntx_counter_get(c, NTX_C_comp_stall_ns),

@@ -18,7 +18,7 @@ struct ntx_counts { /* a snapshot of the pipeline's counters */
     uint64_t skip_early, skip_late, skip_wasted;
     uint64_t rank_bytes, rank_wait_ns;
 };
-/* bytes_read leaves out bytes that fill the host arena. */
+/* bytes_read leaves out bytes that fill the host arena, and those of a projector. */
 void ntx_counts_now(const struct ntx_counters *c, struct ntx_counts *out);
 
 struct ntx_run_stats {

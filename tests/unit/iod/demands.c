@@ -300,6 +300,76 @@ static void test_cancelled(void)
     fake_free(&f);
 }
 
+/* The stage: after all else where anything rests, and a share beside reads that never rest. */
+static void test_stage(void)
+{
+    struct fake_shape s = bundles;
+    s.n_stage_reads = 3;
+    struct fake f;
+    fake_new(&f, &s);
+    fake_settle(&f);
+    const struct ntx_region_hdr *h = f.r.hdr;
+    const uint32_t first = ntx_region_first_stage(h);
+    const uint64_t stage = h->off_stage, arena = h->off_arena;
+    struct ntx_iod_read rd[NTX_IOD_STAGE_READS + 1], other;
+    post_bundle(&f, first + 1, 4096, 3 * MIB, stage, true);
+    for (int i = 0; i < NTX_IOD_STAGE_READS; i++) {
+        rd[i] = fake_next(&f);
+        CHECK_EQ(ntx_iod_tag_kind(rd[i].tag), NTX_IOD_STAGE);
+        CHECK_EQ(rd[i].chunk, NTX_STAGE_CHUNK);
+        CHECK_EQ(rd[i].dest, stage + (uint64_t)i * 512 * KIB);
+    }
+    CHECK(fake_next(&f).tag == UINT64_MAX && !ntx_iod_core_idle(f.core)); /* few in flight */
+    post_bundle(&f, 1, 0, 4096, arena, true);
+    other = fake_next(&f); /* a prefetch goes first */
+    CHECK_EQ(ntx_iod_tag_kind(other.tag), NTX_IOD_FRAME);
+    fake_done(&f, &other, (int32_t)other.expect);
+    settled(&f, 1, NTX_READY);
+    fake_done(&f, &rd[0], (int32_t)rd[0].expect);
+    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_projector), 512 * KIB);
+    CHECK_EQ(ntx_counter_get(&f.counters, NTX_C_iod_bytes_early), 4096);
+    /* demands without end, one in flight at a time */
+    uint64_t bytes[4] = {0};
+    fake_done(&f, &rd[1], (int32_t)rd[1].expect);
+    for (int i = 0; i < 40; i++) {
+        if (ntx_word_state(f.r.demand[2].word) != NTX_POSTED && ntx_word_state(f.r.demand[2].word) != NTX_FILLING) {
+            f.r.demand[2].word = ntx_word(0, NTX_FREE);
+            post_bundle(&f, 2, 0, 4 * MIB, arena, false);
+        }
+        other = fake_next(&f);
+        bytes[ntx_iod_tag_kind(other.tag)] += other.len;
+        fake_done(&f, &other, (int32_t)other.expect);
+    }
+    CHECK_EQ(bytes[NTX_IOD_STAGE], 4 * 512 * KIB);
+    CHECK_EQ(bytes[NTX_IOD_FRAME], 36 * 512 * KIB);
+    CHECK_EQ(f.r.demand[first + 1].word, ntx_word(0, NTX_READY));
+    fake_settle(&f);
+    /* cancelled, tried again, and refused outside the stage */
+    post_bundle(&f, first, 0, 3 * MIB, stage, true);
+    rd[0] = fake_next(&f);
+    f.r.request[first].early = NTX_CANCELLED;
+    fake_done(&f, &rd[0], (int32_t)rd[0].expect);
+    CHECK_EQ(settled(&f, first, NTX_FAILED)->err, -ECANCELED);
+    CHECK_EQ(f.n_failures, 0);
+    post_bundle(&f, first, 0, 4096, stage + h->stage_bytes - 4096, true);
+    for (int i = 0; i < NTX_IOD_TRIES; i++) {
+        rd[0] = fake_next(&f);
+        fake_done(&f, &rd[0], -EIO);
+    }
+    CHECK_EQ(settled(&f, first, NTX_FAILED)->err, -EIO);
+    CHECK_EQ(f.failure.chunk, NTX_STAGE_CHUNK);
+    const uint64_t bad[] = {arena, stage - 4096, stage + h->stage_bytes, stage + 512};
+    for (unsigned i = 0; i < sizeof bad / sizeof *bad; i++) {
+        post_bundle(&f, first + 2, 0, 4096, bad[i], true);
+        CHECK(fake_next(&f).tag == UINT64_MAX);
+        CHECK_EQ(settled(&f, first + 2, NTX_FAILED)->err, -EINVAL);
+    }
+    post_bundle(&f, 3, 0, 4096, stage, false); /* nor does a bundle go there */
+    CHECK(fake_next(&f).tag == UINT64_MAX);
+    CHECK_EQ(settled(&f, 3, NTX_FAILED)->err, -EINVAL);
+    fake_free(&f);
+}
+
 /* A restarted iod serves demands that were posted before it came. */
 static void test_demand_restart(void)
 {
@@ -324,5 +394,6 @@ int main(void)
     test_early();
     test_deeper();
     test_cancelled();
+    test_stage();
     return 0;
 }

@@ -59,6 +59,7 @@ void fake_new(struct fake *f, const struct fake_shape *s)
     h->n_slots = s->n_slots;
     h->n_demands = s->n_demands;
     h->n_bundle_demands = s->n_bundle_demands;
+    h->n_stage_reads = s->n_stage_reads;
     h->slot_bytes = NTX_ROUND_UP(s->chunk_bytes, FAKE_BLOCK) + 2 * FAKE_BLOCK;
     h->frame_bytes = 4 * FAKE_BLOCK;
     h->off_frames = h->n_slots * h->slot_bytes;
@@ -70,8 +71,10 @@ void fake_new(struct fake *f, const struct fake_shape *s)
     f->r.quarantine = table(s->n_slots, sizeof(*f->r.quarantine));
     f->r.pass_map = table(NTX_PASS_MAPS, sizeof(*f->r.pass_map));
     h->arena_bytes = FAKE_ARENA;
-    f->r.demand = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.demand));
-    f->r.request = table(s->n_demands + s->n_bundle_demands, sizeof(*f->r.request));
+    h->off_stage = h->off_arena + FAKE_ARENA;
+    h->stage_bytes = s->n_stage_reads ? FAKE_ARENA : 0;
+    f->r.demand = table(ntx_region_all_demands(h), sizeof(*f->r.demand));
+    f->r.request = table(ntx_region_all_demands(h), sizeof(*f->r.request));
     f->r.control = table(1, sizeof(*f->r.control));
     f->r.ring = table(1, sizeof(*f->r.ring));
     for (int i = 0; i < NTX_PASS_MAPS; i++)

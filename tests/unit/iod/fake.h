@@ -13,6 +13,7 @@ struct fake_shape {
     uint32_t chunk_bytes;
     uint32_t host_every; /* every host_every-th chunk (from 0) is in the arena; 0: none */
     uint64_t inflight, piece;
+    uint32_t n_stage_reads; /* with a stage of FAKE_ARENA */
 };
 
 struct fake {

@@ -17,6 +17,7 @@ struct shape {
     uint32_t n_layers, per_layer, n_desc, n_slots, n_demands, n_bundle_demands;
     uint32_t chunk_bytes; /* at most; sizes vary */
     bool host;            /* every third chunk is in the arena */
+    uint32_t n_stage_reads, stage_blocks;
 };
 
 static inline uint8_t pattern(uint32_t file, uint64_t offset)
@@ -50,6 +51,8 @@ static inline void make_region(const struct shape *s, struct ntx_region *r)
         .n_slots = s->n_slots,
         .n_demands = s->n_demands,
         .n_bundle_demands = s->n_bundle_demands,
+        .n_stage_reads = s->n_stage_reads,
+        .stage_bytes = (uint64_t)s->stage_blocks * BLOCK,
         .n_probes = 3,
         .n_layers = s->n_layers,
         .n_embd = 100,

@@ -153,12 +153,15 @@ static const struct {
     FIELD(n_slots, 0, 3, 2000, UINT32_MAX),
     FIELD(n_demands, 0, 1, 1000, UINT32_MAX),
     FIELD(n_bundle_demands, 1 << 20, UINT32_MAX),
+    FIELD(n_stage_reads, 1 << 20, UINT32_MAX),
     FIELD(n_layers, 0, 2, 575, UINT32_MAX),
     FIELD(slot_bytes, 0, 4096, 28673, MAX64),
     FIELD(frame_bytes, 1, 4096, MAX64 - 4095),
     FIELD(arena_bytes, 0, 4096, MAX64 - 4095, (uint64_t)1 << 61),
     FIELD(off_frames, 0, 4096, MAX64),
+    FIELD(stage_bytes, 1, (uint64_t)NTX_HUGE, MAX64 - 4095, (uint64_t)1 << 61),
     FIELD(off_arena, 0, 4096, MAX64),
+    FIELD(off_stage, 0, 4096, MAX64),
 };
 
 static void put(uint8_t *at, size_t size, uint64_t v)
