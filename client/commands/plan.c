@@ -316,8 +316,13 @@ static int place_with_pictures(struct ntx_plan_answer *a, struct ntx_place_reque
     int rc = ntx_place(&a->hw, &a->model, r, &a->place, err);
     for (int step = 0; a->sees && step < 2 && (rc == -ENOMEM || (!rc && !step && a->place.bytes[NTX_TIER_STORAGE]));
          step++) {
-        const uint64_t less = step ? ntx_vision_need_shrink(&a->sight) : ntx_vision_need_stream(&a->sight);
-        r->plan.other_bytes -= less;
+        const uint64_t before = ntx_vision_need_bytes(&a->sight) - r->plan.stage_bytes;
+        if (step)
+            ntx_vision_need_shrink(&a->sight);
+        else
+            ntx_vision_need_stream(&a->sight);
+        r->plan.stage_bytes = ntx_vision_need_stage(&a->sight);
+        r->plan.other_bytes -= before - (ntx_vision_need_bytes(&a->sight) - r->plan.stage_bytes);
         *err = rc ? (struct ntx_err){0} : *err;
         rc = ntx_place(&a->hw, &a->model, r, &a->place, err);
     }
@@ -328,7 +333,8 @@ static int place_with_pictures(struct ntx_plan_answer *a, struct ntx_place_reque
 static int place_blind(struct ntx_plan_answer *a, struct ntx_place_request *r, struct ntx_err *err)
 {
     struct ntx_err why = {0};
-    r->plan.other_bytes -= ntx_vision_need_bytes(&a->sight);
+    r->plan.other_bytes -= ntx_vision_need_bytes(&a->sight) - r->plan.stage_bytes;
+    r->plan.stage_bytes = 0;
     r->plan.least_rows = 0;
     if (ntx_place(&a->hw, &a->model, r, &a->place, &why))
         return err->code;

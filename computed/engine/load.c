@@ -467,10 +467,11 @@ static int plan_with_pictures(const struct ntx_load_request *r, struct ntx_loade
 {
     int rc = plan_any(r, l, q, err);
     for (int step = 0; step < 2 && (rc == -ENOMEM || (!rc && !step)); step++) {
-        const uint64_t less = step ? ntx__load_vision_shrink(l) : ntx__load_vision_stream(l);
-        if (!less)
+        const uint64_t before = ntx__load_vision_bytes(l) - q->stage_bytes;
+        if (!(step ? ntx__load_vision_shrink(l) : ntx__load_vision_stream(l)))
             continue;
-        q->other_bytes -= less;
+        q->stage_bytes = ntx_vision_need_stage(&l->sight);
+        q->other_bytes -= before - (ntx__load_vision_bytes(l) - q->stage_bytes);
         ntx_plan_free(l->plan);
         l->plan = NULL;
         *err = (struct ntx_err){0};
@@ -538,7 +539,8 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     if (rc == -ENOMEM && drafter)
         rc = plan_without_drafters(l, &r->set, &q, &clients, drafter, err);
     if (rc == -ENOMEM && l->vision && l->projector_found) {
-        q.other_bytes -= ntx__load_vision_bytes(l);
+        q.other_bytes -= ntx__load_vision_bytes(l) - q.stage_bytes;
+        q.stage_bytes = 0;
         ntx__load_vision_drop(l, "its projector does not fit in memory beside it: give it more (--ram)");
         q.least_rows = 0;
         rc = plan_any(r, l, &q, err);
@@ -643,6 +645,8 @@ static void fill_tables(struct ntx_loaded *l)
         keep_kv_chunks(l, i);
     for (unsigned i = 0; i < l->n_files; i++)
         h->file_bytes[i] = (uint64_t)l->stamps[i].st_size;
+    if (h->n_stage_reads)
+        h->file_bytes[h->n_files - 1] = l->projector_size;
 }
 
 int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *counters, struct ntx_err *err)
@@ -677,6 +681,7 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
     };
     if ((rc = ntx_stream_new(&c, &l->stream)))
         return ntx_err_set(err, rc, "cannot prepare the stream: %s", strerror(-rc));
+    ntx__load_vision_build(l);
     if (by_parts && (rc = ntx__load_arena_start(l, err)))
         return rc;
     if ((rc = ntx__load_planes(l, err)) || (rc = ntx__load_drafters_build(l, epoch, err)))

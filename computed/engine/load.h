@@ -140,6 +140,7 @@ struct ntx_loaded {
     uint32_t probe_layer;
     struct ntx_input_sums *sums; /* NULL: not wanted */
     int projector_fd;            /* -1: none */
+    uint64_t projector_size;     /* bytes of its file */
     bool projector_found;        /* it lay beside the model: where it is of no use, the model takes no pictures */
     char blind[512];             /* why the model takes none */
     struct ntx_vision *vision;   /* its tower; NULL: no pictures */
@@ -154,6 +155,8 @@ int ntx_load_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_counters *co
 /* 0: all memory of the region has come in. -EAGAIN: not yet. Else there is too little, as err says. */
 int ntx_load_arena(const struct ntx_loaded *l, struct ntx_err *err);
 int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, struct ntx_err *err);
+/* The descriptors for ntx-iod: each copy of the model, and behind it a projector that streams. Returns their number. */
+unsigned ntx_loaded_files(const struct ntx_loaded *l, int fds[NTX_MAX_FILES]);
 void ntx_loaded_free(struct ntx_loaded *l); /* no thread or worker may use it any more */
 
 /* load_gpu.c: the GPU's part of each step; nothing to do without a GPU. pick: after the model is read. vram: bytes for
@@ -187,19 +190,20 @@ int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_er
 void ntx__load_drafters_free(struct ntx_loaded *l);
 
 /* load_vision.c: the projector. open: once the model is read and the GPU picked; threads: of
- * the tower; ram: the budget. bytes: those in the plan. stream: with the plan, or NULL if nothing fits: where memory is
- * short, the weights are read for each picture. shrink: the plan needs memory. Both return how much less these bytes
- * are now. start: with the last plan. */
+ * the tower; ram: the budget. bytes: those in the plan, the region's stage included. stream: with the plan, or NULL if
+ * nothing fits: where memory is short, the weights are read for each picture. shrink: the plan needs memory. Both
+ * return whether these bytes are fewer now. start: with the last plan. build: with the stream. */
 int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
                           struct ntx_err *err);
-uint64_t ntx__load_vision_stream(struct ntx_loaded *l);
-uint64_t ntx__load_vision_shrink(struct ntx_loaded *l);
+bool ntx__load_vision_stream(struct ntx_loaded *l);
+bool ntx__load_vision_shrink(struct ntx_loaded *l);
 uint64_t ntx__load_vision_bytes(const struct ntx_loaded *l);
 /* Names the part of pictures in the error about a budget that is too small. */
 int ntx__load_vision_no_room(const struct ntx_loaded *l, struct ntx_err *err);
 /* The model takes no pictures, for this reason. */
 void ntx__load_vision_drop(struct ntx_loaded *l, const char *why);
 int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err);
+void ntx__load_vision_build(struct ntx_loaded *l);
 void ntx__load_vision_free(struct ntx_loaded *l);
 
 /* load_planes.c: reads what stays in memory of a model in high and low bits. Nothing to do for others. */

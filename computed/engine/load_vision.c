@@ -13,6 +13,7 @@
 #include "computed/pass/kv_form.h"
 #include "computed/picture/picture.h"
 #include "computed/vision/need.h"
+#include "computed/weights/stage.h"
 #include "model/digest.h"
 #include "ntx_version.h"
 
@@ -35,13 +36,15 @@ static const char *blind_reason(const struct ntx_loaded *l, const struct ntx_vis
     return NULL;
 }
 
-uint64_t ntx__load_vision_stream(struct ntx_loaded *l)
+/* ntx-iod takes the projector as a file of each copy of the model. */
+bool ntx__load_vision_stream(struct ntx_loaded *l)
 {
-    const bool short_of_memory = !l->plan || l->plan->bytes_storage || l->plan->frames.n;
-    return l->vision && short_of_memory ? ntx_vision_need_stream(&l->sight) : 0;
+    const bool short_of_memory = !l->plan || l->plan->bytes_storage || l->plan->frames.n,
+               one_more = l->n_fds + l->n_fds / l->n_files <= NTX_MAX_FILES;
+    return l->vision && short_of_memory && one_more && ntx_vision_need_stream(&l->sight);
 }
 
-uint64_t ntx__load_vision_shrink(struct ntx_loaded *l) { return l->vision ? ntx_vision_need_shrink(&l->sight) : 0; }
+bool ntx__load_vision_shrink(struct ntx_loaded *l) { return l->vision && ntx_vision_need_shrink(&l->sight); }
 
 int ntx__load_vision_no_room(const struct ntx_loaded *l, struct ntx_err *err)
 {
@@ -101,6 +104,7 @@ static int open_tower(struct ntx_loaded *l, uint32_t threads, bool look, struct 
 int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint32_t threads, uint64_t ram,
                           struct ntx_err *err)
 {
+    struct stat st;
     int rc = r->path && r->projector_fd < 0 && *r->set.mmproj && strcmp(r->set.mmproj, "off")
                  ? open_projector(r, &r->projector_fd, err)
                  : 0;
@@ -109,6 +113,9 @@ int ntx__load_vision_open(struct ntx_load_request *r, struct ntx_loaded *l, uint
     l->projector_fd = r->projector_fd;
     l->projector_found = !*r->set.mmproj;
     r->projector_fd = -1;
+    if (fstat(l->projector_fd, &st))
+        return ntx_err_set(err, -errno, "the projector (--mmproj): %s", strerror(errno));
+    l->projector_size = (uint64_t)st.st_size;
     if ((rc = open_tower(l, threads, true, err)) && l->projector_found) {
         ntx__load_vision_drop(l, err->text);
         *err = (struct ntx_err){0};
@@ -208,6 +215,24 @@ int ntx__load_vision_start(struct ntx_loaded *l, struct ntx_err *err)
     l->env.images = l->images;
     l->env.rows_together = l->plan->max_rows;
     return rc;
+}
+
+void ntx__load_vision_build(struct ntx_loaded *l)
+{
+    if (l->vision && l->sight.streams)
+        ntx_vision_stage(l->vision, ntx_stream_stage(l->stream), l->region.hdr->n_files - 1);
+}
+
+unsigned ntx_loaded_files(const struct ntx_loaded *l, int fds[NTX_MAX_FILES])
+{
+    const bool projector = l->region.hdr->n_stage_reads > 0;
+    unsigned n = 0;
+    for (unsigned i = 0; i < l->n_fds; i++) {
+        fds[n++] = l->fds[i];
+        if (projector && (i + 1) % l->n_files == 0)
+            fds[n++] = l->projector_fd;
+    }
+    return n;
 }
 
 void ntx__load_vision_free(struct ntx_loaded *l)

@@ -384,6 +384,7 @@ static int try_chunk_size(struct planner *p, uint64_t chunk_bytes, struct option
         .model = p->m,
         .chunks = o->chunks,
         .other = p->r->other_bytes,
+        .stage = p->r->stage_bytes,
         .ctx = least_ctx(p),
         .sessions = NTX_MAX(p->r->sessions, 1u),
         .kv_type = p->r->kv_type,

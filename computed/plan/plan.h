@@ -43,6 +43,7 @@ struct ntx_plan_clients {
 struct ntx_plan_request {
     uint64_t ram_bytes;                     /* the bound that the daemons keep */
     uint64_t other_bytes;                   /* header, tokenizer and the like that the caller holds for this model */
+    uint64_t stage_bytes;                   /* of the region, for the stage; its file follows the model's. 0: none */
     const struct ntx_plan_clients *clients; /* for the clients' memory; NULL: there are none */
     uint32_t ctx;      /* 0: the smallest of the model's own, 4096, and what a quarter of ram_bytes holds */
     uint32_t sessions; /* full-context sessions to reserve KV for; 0: 1 */

@@ -6,6 +6,7 @@
 #include "common/util.h"
 #include "computed/weights/cache.h"
 #include "computed/weights/heat.h"
+#include "computed/weights/stage.h"
 #include "computed/state/kv.h"
 #include "computed/state/prefix.h"
 #include "model/planes.h"
@@ -64,13 +65,14 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
 {
     return (struct ntx_region_geometry){
         .block = NTX__BLOCK,
-        .n_files = count_files(s->model),
+        .n_files = count_files(s->model) + (s->stage > 0),
         .n_chunks = s->chunks->n,
         .n_sched = s->n_desc ? s->n_sched : 0,
         .n_desc = s->n_desc,
         .n_slots = s->n_desc + ntx__plan_spares(s->n_desc, s->slot_bytes),
         .n_demands = NTX_MAX(s->rows, s->model->hp.grams.heads) + NTX__SPARE_DEMANDS,
         .n_bundle_demands = demand_reads(s),
+        .n_stage_reads = s->stage ? NTX_STAGE_REQUESTS : 0,
         .n_probes = s->rows,
         .n_layers = s->model->hp.n_layers,
         .n_embd = s->model->hp.n_embd,
@@ -81,6 +83,7 @@ struct ntx_region_geometry ntx__plan_geometry(const struct ntx__shape *s)
                 NTX__BLOCK - 1,
             NTX__BLOCK),
         .arena_bytes = s->arena_bytes + ntx_frames_bytes(&s->frames) + s->n_windows * s->window_bytes,
+        .stage_bytes = s->stage,
     };
 }
 

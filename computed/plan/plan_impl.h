@@ -19,6 +19,7 @@ struct ntx__shape {
     const struct ntx_model *model;
     const struct ntx_chunks *chunks;
     uint64_t other; /* the caller's */
+    uint64_t stage; /* bytes of it */
     uint32_t ctx, sessions, threads, rows;
     enum ntx_kv_type kv_type;
     const struct ntx_kv_shape *kv; /* given; NULL: derived from the rest */

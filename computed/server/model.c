@@ -260,11 +260,11 @@ static void after_build(uv_work_t *w, int status)
             ntx__model_note(s, ntx_tokenizer_note(l->tok));
         ntx__model_note(s, l->back_note);
         ntx__model_note(s, l->graph_note);
-        int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS];
+        int drafter[NTX_DRAFTERS][NTX_DRAFTER_FDS], files[NTX_MAX_FILES];
         unsigned drafters = models_that_draft(l, drafter);
         ntx_workers_sidecar(s->workers, l->sidecar_fd);
         ntx_workers_drafters(s->workers, drafter, drafters);
-        s->work_rc = ntx_workers_attach(s->workers, &l->region, l->wake_fd, l->fds, l->n_fds);
+        s->work_rc = ntx_workers_attach(s->workers, &l->region, l->wake_fd, files, ntx_loaded_files(l, files));
         s->attached = !s->work_rc;
         char who[64];
         if (s->work_rc == -EBUSY && ntx_workers_holder(s->workers, who, sizeof who))

@@ -190,8 +190,11 @@ static void on_died(void *ctx, enum ntx_role role)
         s->iod_ready = s->iod_owed = false;
         if (has_stream(s))
             ntx_stream_iod_died(s->loaded->stream);
-        if (has_region(s) && ntx_workers_unproved(s->workers) && ntx_stream_no_place(s->loaded->stream))
-            fail_unprovable(s);
+        if (has_region(s) && ntx_workers_unproved(s->workers)) {
+            ntx_stream_unproved(s->loaded->stream);
+            if (ntx_stream_no_place(s->loaded->stream))
+                fail_unprovable(s);
+        }
     } else {
         s->policy_owed = false;
         if (s->state == NTX_MODEL_WAITING)

@@ -54,6 +54,7 @@ int ntx_vision_need_of(const struct ntx_vision *v, uint64_t ram, struct ntx_visi
     }
     *out = (struct ntx_vision_need){.resident = ntx_vision_weights(v, false),
                                     .streamed = ntx_vision_weights(v, true),
+                                    .stage = ntx_vision_stage_bytes(v),
                                     .least_encode = NTX_MAX(usual, DECODE_LEAST),
                                     .least_image = usual_image};
     out->encode = NTX_MAX(out->least_encode, NTX_MIN(largest, ram / ENCODE_SHARE));
@@ -69,18 +70,20 @@ uint64_t ntx_vision_need_bytes(const struct ntx_vision_need *n)
     return (n->streams ? n->streamed : n->resident) + n->encode + 2 * n->image + n->store;
 }
 
-uint64_t ntx_vision_need_stream(struct ntx_vision_need *n)
+uint64_t ntx_vision_need_stage(const struct ntx_vision_need *n) { return n->streams ? n->stage : 0; }
+
+bool ntx_vision_need_stream(struct ntx_vision_need *n)
 {
     if (n->streams || n->streamed >= n->resident)
-        return 0;
+        return false;
     n->streams = true;
-    return n->resident - n->streamed;
+    return true;
 }
 
-uint64_t ntx_vision_need_shrink(struct ntx_vision_need *n)
+bool ntx_vision_need_shrink(struct ntx_vision_need *n)
 {
     const uint64_t before = ntx_vision_need_bytes(n);
     n->encode = n->least_encode;
     n->image = n->store = n->least_image;
-    return before - ntx_vision_need_bytes(n);
+    return ntx_vision_need_bytes(n) < before;
 }

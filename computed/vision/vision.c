@@ -93,18 +93,27 @@ static uint64_t window_of(const struct ntx_vision *v, const struct ntx_chunks *c
     return v->c.window ? v->c.window : NTX_MIN(c->matrix_bytes / WINDOWS, (uint64_t)WINDOW);
 }
 
-/* A stream's memory is that of one part at a time. */
-uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed)
+/* One part at a time uses it. */
+uint64_t ntx_vision_stage_bytes(const struct ntx_vision *v)
 {
-    uint64_t all = 0, most = 0;
+    uint64_t most = 0;
     for (int i = 0; i < NTX_TOWER_PARTS; i++) {
         const struct ntx_chunks *c = v->parts[i].chunks;
-        if (c && streamed)
-            most = NTX_MAX(most, ntx__windows_bytes(c, v->parts[i].span, window_of(v, c)));
-        else if (c)
-            all += ntx_ram_weights_pick_bytes(c);
+        if (c)
+            most = NTX_MAX(most, ntx__windows_stage(c, v->parts[i].span, window_of(v, c)));
     }
-    return ntx_gguf_header_bytes(v->gguf) + all + most;
+    return most;
+}
+
+uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed)
+{
+    uint64_t all = streamed ? ntx_vision_stage_bytes(v) : 0;
+    for (int i = 0; i < NTX_TOWER_PARTS; i++) {
+        const struct ntx_chunks *c = v->parts[i].chunks;
+        if (c)
+            all += streamed ? ntx__windows_tables(c) : ntx_ram_weights_pick_bytes(c);
+    }
+    return ntx_gguf_header_bytes(v->gguf) + all;
 }
 
 static uint64_t weight_bytes(const struct ntx_vision *v) { return ntx_vision_weights(v, v->c.streams); }
@@ -192,7 +201,7 @@ static void release_counted(struct ntx_weights *w, uint32_t chunk)
 
 static int read_part(struct ntx_vision *v, struct part *p, struct ntx_err *err)
 {
-    int rc = v->c.streams ? ntx__windows_new(&p->streamed, v->c.fd, p->chunks, p->span, window_of(v, p->chunks), err)
+    int rc = v->c.streams ? ntx__windows_new(&p->streamed, p->chunks, p->span, window_of(v, p->chunks), err)
                           : ntx_ram_weights_pick(&p->kept, v->fds, p->chunks, err);
     if (rc)
         return rc;
@@ -343,6 +352,14 @@ void ntx_vision_close(struct ntx_vision *v)
         close_part(v, &v->parts[i]);
     ntx_gguf_free(v->gguf);
     free(v);
+}
+
+void ntx_vision_stage(struct ntx_vision *v, struct ntx_stage *stage, uint32_t file)
+{
+    for (int i = 0; i < NTX_TOWER_PARTS && v->c.streams; i++) {
+        v->parts[i].streamed.stage = stage;
+        v->parts[i].streamed.file = file;
+    }
 }
 
 const struct ntx_picture_rule *ntx_vision_rule(const struct ntx_vision *v) { return &v->rule; }
@@ -532,8 +549,11 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
     int rc = check_pixels(v, pixels, err);
     if (rc)
         return rc;
-    for (int i = 0; i < NTX_TOWER_PARTS; i++)
+    for (int i = 0; i < NTX_TOWER_PARTS; i++) {
         v->parts[i].unwanted = unwanted;
+        if (v->c.streams)
+            v->parts[i].streamed.unwanted = unwanted;
+    }
     atomic_store(&v->done, 0);
     rows.grid = ntx_vision_grid_of(v, &pixels->size);
     if (ntx__patches_make(v->t, &pixels->size, &p) ||

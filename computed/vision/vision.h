@@ -20,6 +20,7 @@ struct ntx_fitted;
 struct ntx_model;
 struct ntx_picture_rule;
 struct ntx_pixels;
+struct ntx_stage;
 struct ntx_vision;
 
 struct ntx_vision_config {
@@ -27,8 +28,8 @@ struct ntx_vision_config {
     const struct ntx_model *text; /* the text model that it must fit; NULL: any. Not needed after the call */
     uint32_t threads;             /* of an encode, at least 1 */
     uint64_t ram;                 /* most bytes that weights and one encode may take together; 0: no bound */
-    bool streams;                 /* weights are read anew for each picture, and take no memory between pictures. `fd`
-                                     gets O_DIRECT. The bits are the same */
+    bool streams;                 /* weights are read anew for each picture, by ntx-iod (ntx_vision_stage). The bits are
+                                     the same */
     uint64_t window; /* bytes that are read at once then; 0: 8 MiB, or a 16th of a small tower. The matrices
                                      of half a layer are always read together */
     uint32_t block;  /* patches that are computed at a time; 0: some hundreds. The bits are the same */
@@ -40,6 +41,10 @@ struct ntx_vision_config {
  * -ENOMEM: it needs more than `ram` (the error says how much). */
 int ntx_vision_open(const struct ntx_vision_config *c, struct ntx_vision **out, struct ntx_err *err);
 void ntx_vision_close(struct ntx_vision *v);
+/* Of a tower that streams: who reads its weights (computed/weights/stage.h), of at least ntx_vision_stage_bytes, and
+ * the projector's number among the files of the region. Before the first encode; the stage must outlive the last. */
+void ntx_vision_stage(struct ntx_vision *v, struct ntx_stage *stage, uint32_t file);
+uint64_t ntx_vision_stage_bytes(const struct ntx_vision *v);
 
 /* How a picture is made to fit, for ntx_picture_size and ntx_picture_pixels. Lives as long as the tower. */
 const struct ntx_picture_rule *ntx_vision_rule(const struct ntx_vision *v);
@@ -88,7 +93,7 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
 uint32_t ntx_vision_done(const struct ntx_vision *v);
 void ntx_vision_rows_free(struct ntx_vision_rows *r);
 
-/* Bytes of memory for the weights: all of them, or what a stream of them takes during an encode. */
+/* Bytes of memory for the weights: all of them, or what a stream of them takes, the stage included. */
 uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed);
 /* Bytes of memory for fitted pixels of this size, these and the weights included. */
 uint64_t ntx_vision_bytes(const struct ntx_vision *v, const struct ntx_fitted *size);

@@ -12,36 +12,37 @@
 #include "computed/pass/forward.h"
 #include "computed/picture/picture.h"
 #include "computed/vision/vision.h"
+#include "computed/weights/stage.h"
 #include "model/tower.h"
 
-/* Weights that do not stay: a thread reads windows, runs of chunks in the order of use, ahead of the pass into slots.
- * Memory is there only during a pass. Fixed chunks (vectors, the table of positions) are read when it begins. Chunks
+/* Weights that do not stay: ntx-iod reads windows, runs of chunks in the order of use, ahead of the pass into slots of
+ * the stage (computed/weights/stage.h). Fixed chunks (vectors, the table of positions) are read before them. Chunks
  * that the pass holds together (ntx_forward_spans) are in one window. */
 #define NTX__WINDOW_SLOTS 2u
 struct ntx__windows {
     struct ntx_weights w; /* first: it is one */
-    int fd;               /* borrowed; reads by O_DIRECT where the file system has it */
     const struct ntx_chunks *chunks;
-    uint64_t *at;       /* [chunks] its place in the slot, or among the fixed ones */
-    uint32_t *of;       /* [chunks] its window */
-    uint32_t n, *first; /* [n] windows, and the first chunk of each */
+    struct ntx_stage *stage;     /* borrowed; NULL: not known yet */
+    uint32_t file;               /* of the region */
+    const atomic_bool *unwanted; /* of the encode under way; may be NULL */
+    uint64_t *at;                /* [chunks] its place in the stage */
+    uint32_t *of;                /* [chunks] its window */
+    uint32_t n, *first;          /* [n] windows, and the first chunk of each */
     uint64_t slot_bytes, fixed_bytes;
-    uint8_t *slots, *fixed; /* during a pass */
-    pthread_t thread;
-    bool reads;           /* there is a thread */
-    pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t wake;
-    uint32_t ready; /* windows that were read */
-    uint32_t *left; /* [n] chunks of each that are still to be released */
-    int failed;
-    bool quit;
+    struct ntx_stage_read *reads; /* [n_reads] those of the fixed chunks, then window by window */
+    uint32_t n_reads, n_fixed;
+    uint32_t *reads_to;   /* [n] reads up to the end of each window */
+    uint32_t *needs;      /* [chunks] reads up to its own */
+    pthread_mutex_t lock; /* guards what follows, and w.error */
+    uint32_t *left;       /* [n] chunks of each window that are still to be released */
+    uint32_t released;    /* the first windows, of which none is left */
 };
-/* window: most bytes of one, unless a span has more. span: see ntx_forward_spans. The descriptor gets O_DIRECT. Free it
- * in any case. */
-int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c, const uint32_t *span, uint64_t window,
+/* window: most bytes of one, unless a span has more. span: see ntx_forward_spans. Free it in any case. */
+int ntx__windows_new(struct ntx__windows *x, const struct ntx_chunks *c, const uint32_t *span, uint64_t window,
                      struct ntx_err *err);
-/* Memory during a pass. */
-uint64_t ntx__windows_bytes(const struct ntx_chunks *c, const uint32_t *span, uint64_t window);
+/* Bytes of the stage, and of memory of its own. */
+uint64_t ntx__windows_stage(const struct ntx_chunks *c, const uint32_t *span, uint64_t window);
+uint64_t ntx__windows_tables(const struct ntx_chunks *c);
 void ntx__windows_free(struct ntx__windows *x); /* also zeroed ones */
 
 /* Parts of a picture that see nothing of each other: its tiles and the whole picture beside them, or the one picture

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* windows.c: the weights of a part, read anew for each picture (vision_impl.h). A thread reads windows in their order
- * into a few slots, ahead of the pass. Adjacent chunks of the file are one read, by whole pages. */
+/* windows.c: the weights of a part, read anew for each picture (vision_impl.h). ntx-iod reads windows in their order
+ * into two slots of the stage, ahead of the pass. Adjacent chunks of the file are one read, by whole pages. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/util.h"
 #include "computed/vision/vision_impl.h"
 
 enum { PAGE = 4096, PADDING = 64 }; /* padded, since kernels read whole registers */
+enum { READ_MOST = 1 << 30 };       /* bytes of one read, unless a chunk has more */
 
 /* ---- where chunks are in their windows */
 
@@ -72,59 +71,75 @@ static struct layout lay_out(const struct ntx_chunks *c, const uint32_t *span, u
     return y;
 }
 
-uint64_t ntx__windows_bytes(const struct ntx_chunks *c, const uint32_t *span, uint64_t window)
+uint64_t ntx__windows_stage(const struct ntx_chunks *c, const uint32_t *span, uint64_t window)
 {
     const struct layout y = lay_out(c, span, window, NULL, NULL, NULL);
-    return y.fixed + NTX__WINDOW_SLOTS * y.slot + c->n * (sizeof(uint64_t) + 4 * sizeof(uint32_t));
+    return y.fixed + NTX__WINDOW_SLOTS * y.slot;
 }
 
-/* ---- reading */
-
-/* Reads n bytes at `from` to `to`, which has the same place in a page. Pages around them are overwritten. */
-static int read_pages(int fd, uint64_t from, uint64_t n, uint8_t *to)
+uint64_t ntx__windows_tables(const struct ntx_chunks *c)
 {
-    const uint64_t skip = from % PAGE, all = NTX_ROUND_UP(skip + n, (uint64_t)PAGE);
-    for (uint64_t done = 0; done < skip + n;) {
-        ssize_t got = pread(fd, to - skip + done, all - done, (off_t)(from - skip + done));
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got <= 0)
-            return got ? -errno : -EIO;
-        done += (uint64_t)got;
-        if (done < skip + n)
-            done = NTX_ROUND_DOWN(done, (uint64_t)PAGE);
+    return c->n * (sizeof(uint64_t) + 5 * sizeof(uint32_t) + sizeof(struct ntx_stage_read));
+}
+
+/* ---- the list of reads */
+
+static uint64_t slot_at(const struct ntx__windows *x, uint32_t window)
+{
+    return x->fixed_bytes + (window % NTX__WINDOW_SLOTS) * x->slot_bytes;
+}
+
+/* Adds a read of chunk i and of `more` chunks behind it, which follow it in the file. */
+static void add_read(struct ntx__windows *x, uint32_t i, uint32_t more)
+{
+    struct ntx_stage_read *r = &x->reads[x->n_reads++];
+    *r = (struct ntx_stage_read){.offset = x->chunks->list[i].offset, .at = x->at[i]};
+    for (uint32_t k = i; k <= i + more; k++) {
+        r->bytes += (uint32_t)x->chunks->list[k].bytes;
+        x->needs[k] = x->n_reads;
     }
-    return 0;
 }
 
-static int read_fixed(struct ntx__windows *x)
-{
-    int rc = 0;
-    for (uint32_t i = 0; !rc && i < x->chunks->n; i++)
-        if (x->chunks->list[i].fixed)
-            rc = read_pages(x->fd, x->chunks->list[i].offset, x->chunks->list[i].bytes, x->fixed + x->at[i]);
-    return rc;
-}
-
-static uint8_t *window_slot(const struct ntx__windows *x, uint32_t window)
-{
-    return x->slots + (window % NTX__WINDOW_SLOTS) * x->slot_bytes;
-}
-
-static int read_window(struct ntx__windows *x, uint32_t window)
+/* Chunks behind chunk i, before `to`, that can be read with it. */
+static uint32_t adjacent(const struct ntx__windows *x, uint32_t i, uint32_t to)
 {
     const struct ntx_chunk *list = x->chunks->list;
-    const uint32_t to = window + 1 < x->n ? x->first[window + 1] : x->chunks->n;
-    int rc = 0;
-    for (uint32_t i = x->first[window], k; !rc && i < to; i = k) {
-        uint64_t n = list[i].bytes;
-        for (k = i + 1; k < to && !list[i].fixed && !list[k].fixed && x->at[k] == x->at[i] + n; k++)
-            n += list[k].bytes;
-        if (!list[i].fixed)
-            rc = read_pages(x->fd, list[i].offset, n, window_slot(x, window) + x->at[i]);
-    }
-    return rc;
+    uint64_t n = list[i].bytes;
+    uint32_t k = i + 1;
+    for (; k < to && !list[k].fixed && x->at[k] == x->at[i] + n && n + list[k].bytes <= READ_MOST; k++)
+        n += list[k].bytes;
+    return k - i - 1;
 }
+
+static void list_window(struct ntx__windows *x, uint32_t window)
+{
+    const uint32_t to = window + 1 < x->n ? x->first[window + 1] : x->chunks->n;
+    for (uint32_t i = x->first[window]; i < to; i++) {
+        if (x->chunks->list[i].fixed)
+            continue;
+        const uint32_t more = adjacent(x, i, to);
+        add_read(x, i, more);
+        i += more;
+    }
+    x->reads_to[window] = x->n_reads;
+}
+
+static void list_reads(struct ntx__windows *x)
+{
+    for (uint32_t i = 0; i < x->chunks->n; i++) {
+        if (x->chunks->list[i].fixed)
+            add_read(x, i, 0);
+        else
+            x->at[i] += slot_at(x, x->of[i]);
+    }
+    x->n_fixed = x->n_reads;
+    for (uint32_t k = 0; k < x->n; k++)
+        list_window(x, k);
+}
+
+/* ---- the pass's side */
+
+static struct ntx__windows *windows_of(struct ntx_weights *w) { return (struct ntx__windows *)w; }
 
 static uint32_t chunks_of(const struct ntx__windows *x, uint32_t window)
 {
@@ -135,92 +150,46 @@ static uint32_t chunks_of(const struct ntx__windows *x, uint32_t window)
     return n;
 }
 
-static void *read_ahead(void *arg)
+/* Reads of the windows that have a free slot. */
+static uint32_t allowed_reads(const struct ntx__windows *x)
 {
-    struct ntx__windows *x = arg;
-    for (uint32_t k = 0; k < x->n; k++) {
-        pthread_mutex_lock(&x->lock);
-        while (!x->quit && k >= NTX__WINDOW_SLOTS && x->left[k - NTX__WINDOW_SLOTS])
-            pthread_cond_wait(&x->wake, &x->lock);
-        const bool quit = x->quit;
-        pthread_mutex_unlock(&x->lock);
-        int rc = quit ? -ECANCELED : read_window(x, k);
-        pthread_mutex_lock(&x->lock);
-        x->failed = rc;
-        x->ready = rc ? k : k + 1;
-        pthread_cond_broadcast(&x->wake);
-        pthread_mutex_unlock(&x->lock);
-        if (rc)
-            break;
-    }
-    return NULL;
+    return x->n ? x->reads_to[NTX_MIN(x->released + NTX__WINDOW_SLOTS, x->n) - 1] : x->n_fixed;
 }
 
-/* ---- the pass's side */
-
-static struct ntx__windows *windows_of(struct ntx_weights *w) { return (struct ntx__windows *)w; }
-
-static void end_windows(struct ntx_weights *w)
+static int fail(struct ntx__windows *x, const struct ntx_err *why)
 {
-    struct ntx__windows *x = windows_of(w);
-    if (x->reads) {
-        pthread_mutex_lock(&x->lock);
-        x->quit = true;
-        pthread_cond_broadcast(&x->wake);
-        pthread_mutex_unlock(&x->lock);
-        pthread_join(x->thread, NULL);
-    }
-    x->reads = false;
-    free(x->slots);
-    free(x->fixed);
-    x->slots = x->fixed = NULL;
-}
-
-static int fail(struct ntx__windows *x, int rc)
-{
-    return ntx_err_set(&x->w.error, rc, "the projector's weights cannot be read: %s",
-                       rc == -EIO ? "the file is shorter than it was, or its drive fails" : strerror(-rc));
+    pthread_mutex_lock(&x->lock);
+    if (!x->w.error.code)
+        ntx_err_set(&x->w.error, why->code, "the projector's weights cannot be read: %s", why->text);
+    pthread_mutex_unlock(&x->lock);
+    return why->code;
 }
 
 static int begin_windows(struct ntx_weights *w, uint64_t pass)
 {
     struct ntx__windows *x = windows_of(w);
+    const struct ntx_stage_pass p = {.file = x->file, .reads = x->reads, .n = x->n_reads, .unwanted = x->unwanted};
+    struct ntx_err why = {0};
     (void)pass;
-    x->slots = aligned_alloc(PAGE, NTX__WINDOW_SLOTS * x->slot_bytes);
-    x->fixed = aligned_alloc(PAGE, x->fixed_bytes);
-    int rc = x->slots && x->fixed ? read_fixed(x) : -ENOMEM;
+    if (!x->stage)
+        return ntx_err_set(&w->error, -EINVAL, "the projector's weights have nobody to read them");
     for (uint32_t k = 0; k < x->n; k++)
         x->left[k] = chunks_of(x, k);
-    x->ready = 0;
-    x->failed = 0;
-    x->quit = false;
-    if (!rc)
-        rc = -pthread_create(&x->thread, NULL, read_ahead, x);
-    x->reads = !rc;
-    if (rc) {
-        end_windows(w);
-        return fail(x, rc);
-    }
+    x->released = 0;
+    if (ntx_stage_begin(x->stage, &p, &why))
+        return fail(x, &why);
+    ntx_stage_allow(x->stage, allowed_reads(x));
     return 0;
 }
 
 static int acquire_chunk(struct ntx_weights *w, uint32_t chunk, const void **bytes)
 {
     struct ntx__windows *x = windows_of(w);
-    if (x->chunks->list[chunk].fixed) {
-        *bytes = x->fixed + x->at[chunk];
-        return 0;
-    }
-    const uint32_t window = x->of[chunk];
-    pthread_mutex_lock(&x->lock);
-    while (x->ready <= window && !x->failed)
-        pthread_cond_wait(&x->wake, &x->lock);
-    int rc = x->ready <= window ? x->failed : 0;
-    if (rc)
-        fail(x, rc);
-    pthread_mutex_unlock(&x->lock);
-    *bytes = window_slot(x, window) + x->at[chunk];
-    return rc;
+    struct ntx_err why = {0};
+    if (ntx_stage_wait(x->stage, x->needs[chunk], &why))
+        return fail(x, &why);
+    *bytes = ntx_stage_memory(x->stage) + x->at[chunk];
+    return 0;
 }
 
 static void release_chunk(struct ntx_weights *w, uint32_t chunk)
@@ -229,9 +198,22 @@ static void release_chunk(struct ntx_weights *w, uint32_t chunk)
     if (x->chunks->list[chunk].fixed)
         return;
     pthread_mutex_lock(&x->lock);
-    if (!--x->left[x->of[chunk]])
-        pthread_cond_broadcast(&x->wake);
+    x->left[x->of[chunk]]--;
+    const uint32_t before = x->released;
+    while (x->released < x->n && !x->left[x->released])
+        x->released++;
+    const uint32_t allowed = allowed_reads(x);
+    const bool more = x->released > before;
     pthread_mutex_unlock(&x->lock);
+    if (more)
+        ntx_stage_allow(x->stage, allowed);
+}
+
+static void end_windows(struct ntx_weights *w)
+{
+    struct ntx__windows *x = windows_of(w);
+    if (x->stage)
+        ntx_stage_end(x->stage);
 }
 
 static void drop_layer(struct ntx_weights *w, uint32_t layer) { (void)w, (void)layer; }
@@ -243,25 +225,25 @@ static const struct ntx_weights_ops ops = {.begin = begin_windows,
                                            .skip = release_chunk,
                                            .end = end_windows};
 
-int ntx__windows_new(struct ntx__windows *x, int fd, const struct ntx_chunks *c, const uint32_t *span, uint64_t window,
+int ntx__windows_new(struct ntx__windows *x, const struct ntx_chunks *c, const uint32_t *span, uint64_t window,
                      struct ntx_err *err)
 {
-    *x = (struct ntx__windows){.w.ops = &ops, .fd = fd, .chunks = c};
+    *x = (struct ntx__windows){.w.ops = &ops, .chunks = c};
     pthread_mutex_init(&x->lock, NULL);
-    pthread_cond_init(&x->wake, NULL);
     x->at = calloc(c->n, sizeof *x->at);
     x->of = calloc(c->n, sizeof *x->of);
     x->first = calloc(c->n, sizeof *x->first);
     x->left = calloc(c->n, sizeof *x->left);
-    if (!x->at || !x->of || !x->first || !x->left)
+    x->reads_to = calloc(c->n, sizeof *x->reads_to);
+    x->needs = calloc(c->n, sizeof *x->needs);
+    x->reads = calloc(c->n, sizeof *x->reads);
+    if (!x->at || !x->of || !x->first || !x->left || !x->reads_to || !x->needs || !x->reads)
         return ntx_err_set(err, -ENOMEM, "no memory for %u chunks", c->n);
     const struct layout y = lay_out(c, span, window, x->at, x->of, x->first);
     x->n = y.n;
     x->slot_bytes = y.slot;
     x->fixed_bytes = y.fixed;
-    int flags = fcntl(fd, F_GETFL);
-    if (flags < 0 || fcntl(fd, F_SETFL, flags | O_DIRECT))
-        ntx_log(NTX_LOG_DEBUG, "the projector is read through the page cache: %s", strerror(errno));
+    list_reads(x);
     return 0;
 }
 
@@ -271,9 +253,10 @@ void ntx__windows_free(struct ntx__windows *x)
     free(x->of);
     free(x->first);
     free(x->left);
-    if (x->w.ops) {
+    free(x->reads_to);
+    free(x->needs);
+    free(x->reads);
+    if (x->w.ops)
         pthread_mutex_destroy(&x->lock);
-        pthread_cond_destroy(&x->wake);
-    }
     *x = (struct ntx__windows){0};
 }

@@ -429,8 +429,11 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     if ((s->experts || c->n_windows > 1) && c->prefetch)
         s->w.ops = &prefetching_ops;
     if (!rc)
+        rc = ntx__stage_new(s, &s->stage);
+    if (!rc)
         rc = init_lock(s);
     if (rc) {
+        ntx__stage_free(s->stage);
         ntx__experts_free(s->experts);
         ntx__groups_free(s->groups);
         ntx__own_free(s);
@@ -455,6 +458,7 @@ void ntx_stream_free(struct ntx_stream *s)
         return;
     pthread_cond_destroy(&s->text_came);
     pthread_mutex_destroy(&s->lock);
+    ntx__stage_free(s->stage);
     ntx__experts_free(s->experts);
     ntx__groups_free(s->groups);
     ntx__own_free(s);

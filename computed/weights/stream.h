@@ -57,7 +57,10 @@ void ntx_stream_cancel(struct ntx_stream *s, uint64_t pass);
  * are quarantined. The same is done for each word that a sound ntx-iod cannot have left, so that the next one reads
  * none of it. */
 void ntx_stream_iod_died(struct ntx_stream *s);
-/* Main thread, after a death whose reads can never be proved finished: true when no slot is left outside quarantine. */
+/* Main thread, after a death whose reads can never be proved finished: encodes of pictures that need their places
+ * fail. */
+void ntx_stream_unproved(struct ntx_stream *s);
+/* The same death: true when no slot is left outside quarantine. */
 bool ntx_stream_no_place(const struct ntx_stream *s);
 /* The dead ntx-iod's reads are proved finished: ends the quarantine. */
 void ntx_stream_end_quarantine(struct ntx_stream *s);

@@ -188,6 +188,8 @@ void ntx_stream_iod_died(struct ntx_stream *s)
     ntx_gauge(s->counters, NTX_C_comp_quarantined_slots, count_quarantined(s));
 }
 
+void ntx_stream_unproved(struct ntx_stream *s) { atomic_store_explicit(&s->unproved, true, memory_order_relaxed); }
+
 bool ntx_stream_no_place(const struct ntx_stream *s)
 {
     return s->odd || (s->r->hdr->n_sched && count_quarantined(s) == s->r->hdr->n_slots);

@@ -8,17 +8,19 @@
  *   stream_prefetch.c  prefetch reads for experts that are predicted
  *   stream_preload.c   experts that earlier loads used most, read before anybody wants them
  *   stream_groups.c    groups of a packed model's neurons on demand
+ *   stage.c            reads for the encode of a picture, beside all passes (stage.h)
  *   stream_own.c       computed's own record of the words: whatever iod writes, the next iod finds the truth
  *   stream_death.c     what the main thread does to the region when iod has died
  *
  * Threads. Engine: begin, end, skip, entries, drop_layer. Compute threads: acquire, release. Main: errors, abort,
- * cancel, death. Data that two of them touch is atomic, or under `lock`. */
+ * cancel, death. Encode: the stage. Data that two of them touch is atomic, or under `lock`. */
 #ifndef NTX_COMPUTED_WEIGHTS_STREAM_IMPL_H
 #define NTX_COMPUTED_WEIGHTS_STREAM_IMPL_H
 
 #include <errno.h>
 #include <pthread.h>
 
+#include "computed/weights/stage.h"
 #include "computed/weights/stream.h"
 
 #define NTX__GEN      0x0fffffffu /* generations have 28 bits */
@@ -78,7 +80,7 @@ struct ntx_stream {
     uint64_t *at;           /* [n_desc] the descriptor's present sequence: the first one not released */
     struct ntx__held *held; /* [n_sched] */
     _Atomic uint8_t *taken; /* [n_chunks] host chunks that were acquired: their content is final. Written under own */
-    uint32_t *said;         /* [n_demands + n_bundle_demands] the word as computed wrote it last: FREE or POSTED */
+    uint32_t *said;         /* [all requests] the word as computed wrote it last: FREE or POSTED */
     uint64_t memory_end;    /* the region's memory exists up to this offset */
     uint8_t *seen;          /* [n_slots] main: scratch */
     bool odd;               /* main: the last iod to die wrote what a sound one never writes */
@@ -92,6 +94,8 @@ struct ntx_stream {
     char refused[256];    /* lock: why all reads fail; "": they do not */
     char abort_text[256]; /* lock */
 
+    _Atomic bool unproved;        /* an iod died whose reads can never be proved finished */
+    struct ntx_stage *stage;      /* NULL: the region has none */
     struct ntx__experts *experts; /* NULL: no experts in frames */
     struct ntx__groups *groups;   /* NULL: no groups on demand */
     /* engine: [n_demands] the entry in each frame, during entries() and while entries are asked for ahead; UINT32_MAX:
@@ -109,6 +113,13 @@ int ntx__stream_fail_read(struct ntx_stream *s, uint32_t chunk, uint32_t file, u
 /* The text of a failed read, where iod's own has not come. */
 void ntx__stream_describe_read(const struct ntx_stream *s, uint32_t file, uint64_t offset, uint64_t bytes, int err,
                                char *text, size_t n);
+
+/* iod's own text about a failed read, which comes by another channel than the word, and maybe never; waits a moment. */
+bool ntx__stream_wait_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n);
+void ntx__stream_forget_texts(struct ntx_stream *s, uint32_t chunk);
+
+/* The negative errno of an abort, with its text [sizeof s->abort_text]; 0: none. */
+int ntx__stream_aborted(struct ntx_stream *s, char *text);
 
 /* The errno of the pass's failure, or of an abort or cancel (which fail it); 0: go on. */
 int ntx__stream_check_abort(struct ntx_stream *s);
@@ -173,7 +184,7 @@ int ntx__own_take(struct ntx_stream *s, uint64_t seq, struct ntx_desc *d);
 bool ntx__own_has_memory(const struct ntx_stream *s, uint32_t chunk);
 /* False: the word is no longer READY. */
 bool ntx__own_take_host(struct ntx_stream *s, uint32_t chunk);
-/* Request i of all, by the engine thread. */
+/* Request i of all, by the thread that posts it: the engine's; of the stage, under the stage's lock. */
 static inline uint32_t ntx__own_gen(const struct ntx_stream *s, uint32_t i) { return ntx_word_gen(s->said[i]); }
 void ntx__own_post(struct ntx_stream *s, uint32_t i);
 void ntx__own_free_demand(struct ntx_stream *s, uint32_t i);
@@ -182,6 +193,9 @@ bool ntx__own_take_back(struct ntx_stream *s, uint32_t i);
 
 /* Frees the late sequences that iod has finished with. Any thread. */
 void ntx__stream_free_late(struct ntx_stream *s);
+
+int ntx__stage_new(struct ntx_stream *s, struct ntx_stage **out);
+void ntx__stage_free(struct ntx_stage *g); /* NULL is fine */
 
 int ntx__experts_new(struct ntx_stream *s, const struct ntx_stream_config *c, struct ntx__experts **out);
 void ntx__experts_free(struct ntx__experts *x);

@@ -72,8 +72,15 @@ static bool take_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n
     return false;
 }
 
-/* iod's text comes by another channel than the FAILED word, and maybe never. */
-static bool wait_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n)
+void ntx__stream_forget_texts(struct ntx_stream *s, uint32_t chunk)
+{
+    pthread_mutex_lock(&s->lock);
+    for (int i = 0; i < NTX__TEXTS; i++)
+        s->texts[i].used &= s->texts[i].chunk != chunk;
+    pthread_mutex_unlock(&s->lock);
+}
+
+bool ntx__stream_wait_text(struct ntx_stream *s, uint32_t chunk, char *text, size_t n)
 {
     struct timespec end;
     int rc = 0;
@@ -104,7 +111,7 @@ void ntx__stream_describe_read(const struct ntx_stream *s, uint32_t file, uint64
 int ntx__stream_fail_read(struct ntx_stream *s, uint32_t chunk, uint32_t file, uint64_t offset, uint64_t bytes, int err)
 {
     char text[256];
-    if (!wait_text(s, chunk, text, sizeof text))
+    if (!ntx__stream_wait_text(s, chunk, text, sizeof text))
         ntx__stream_describe_read(s, file, offset, bytes, err, text, sizeof text);
     return fail_text(s, err, text);
 }
@@ -139,18 +146,25 @@ void ntx_stream_abort(struct ntx_stream *s, int err, const char *text)
 
 void ntx_stream_cancel(struct ntx_stream *s, uint64_t pass) { atomic_store(&s->cancelled, pass + 1); }
 
+int ntx__stream_aborted(struct ntx_stream *s, char *text)
+{
+    const int rc = atomic_load(&s->aborted);
+    if (!rc)
+        return 0;
+    pthread_mutex_lock(&s->lock);
+    memcpy(text, s->abort_text, sizeof s->abort_text);
+    pthread_mutex_unlock(&s->lock);
+    return rc < 0 ? rc : -rc;
+}
+
 int ntx__stream_check_abort(struct ntx_stream *s)
 {
     char text[sizeof s->abort_text];
-    int rc = atomic_load(&s->aborted);
+    const int rc = ntx__stream_aborted(s, text);
     if (!rc && atomic_load_explicit(&s->cancelled, memory_order_relaxed) == s->begun + 1)
         return fail_text(s, -ECANCELED, "cancelled");
     if (!rc)
         return atomic_load_explicit(&s->failed, memory_order_acquire);
-    pthread_mutex_lock(&s->lock);
-    memcpy(text, s->abort_text, sizeof text);
-    pthread_mutex_unlock(&s->lock);
-    rc = rc < 0 ? rc : -rc;
     return fail_text(s, rc, text[0] ? text : strerror(-rc));
 }
 

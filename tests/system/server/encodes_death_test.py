@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Daemons die while a picture is encoded, of weights that stay or that are read for it. The text is the same; after the
-death of ntx-computed, a picture whose rows were in a file by then is not encoded again."""
+death of ntx-computed, a picture whose rows were in a file by then is not encoded again. Reads of the projector fail:
+they are tried again, or the picture is refused by one error, and texts go on."""
 
 import json
 import os
+import subprocess
 import sys
 import tempfile
 
@@ -52,6 +54,49 @@ def workers_die(want, ram):
             for name in victims:
                 d.kill(name)
             equal(c.answer(request).tokens, want, ("after the death of", victims))
+
+
+def refusal(ask):
+    try:
+        ask()
+    except wire.Refused as e:
+        return str(e)
+    return check(False, "it was not refused")
+
+
+def bytes_of_projector(d):
+    text = subprocess.check_output([os.path.join(BIN, "ntx-metrics"), "--runtime", d.dir], text=True)
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("ntx_iod_bytes_projector_total"))
+
+
+def reads_fail(want, ram):
+    text = dict(prompt="abc", raw=1, ignore_eos=1, max_tokens=4, sampling=dict(temp=0.0))
+    with Daemons() as d:
+        c, _ = load(d, ram_bytes=ram, fault="iod:eio@stage,nth=3;short@stage,nth=7")
+        equal(c.ask(**question(0, 4)).tokens, want, "after reads that were tried again")
+        check(bytes_of_projector(d) > os.path.getsize(path("projector")), "bytes of the projector")
+    with Daemons() as d:
+        c, _ = load(d, ram_bytes=ram, fault="iod:kill@stage,nth=9,start=1;kill@stage,nth=40,start=2")
+        equal(c.ask(**question(0, 4)).tokens, want, "after deaths in the middle of reads")
+    with Daemons() as d:
+        c, _ = load(d, ram_bytes=ram, fault="iod:eio@stage")
+        said = refusal(lambda: c.ask(**question(1, 1)))
+        check("the projector's weights cannot be read: cannot read " in said and "Input/output error" in said, said)
+        answered = c.ask(**text).tokens
+        refusal(lambda: c.ask(**question(1, 1)))
+        equal(c.ask(**text).tokens, answered, "texts beside pictures that are refused")
+
+
+def client_leaves(want, ram):
+    """While ntx-iod does not answer, too: the next picture waits for nothing but what was begun."""
+    with Daemons() as d:
+        c, _ = load(d, ram_bytes=ram, fault="iod:delay=2s@stage,nth=9")
+        leaver = d.client(300)
+        request = leaver.send("generate", question(1, 1))
+        wait_for(lambda: bytes_of_projector(d) > 0, 20, "the first read")
+        leaver.close()
+        equal(c.ask(**question(0, 4)).tokens, want, "after a client that left")
+        check(request, "a request was sent")
 
 
 def connects(d):
@@ -103,5 +148,8 @@ with Daemons() as d:
     want = load(d)[0].ask(**question(0, 4)).tokens
 equal(len(want), 8, "tokens")
 workers_die(want, 1 << 30)
-workers_die(want, least() + (1 << 20))
+little = least() + (1 << 20)
+workers_die(want, little)
+reads_fail(want, little)
+client_leaves(want, little)
 computed_dies(want)

@@ -14,6 +14,7 @@
 #include "model/arch.h"
 #include "model/quant.h"
 #include "tests/lib/check.h"
+#include "tests/lib/stage_reader.h"
 #include "tests/mkmodel/describe.h"
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
@@ -86,9 +87,16 @@ static struct ntx_vision_rows see_as(int fd, uint32_t threads, bool streams, uin
     struct ntx_vision_rows rows;
     struct ntx_vision *v;
     struct ntx_err err = {0};
+    struct stage_reader reader;
     CHECK_MSG(!ntx_vision_open(&c, &v, &err), "%s", err.text);
+    if (streams) {
+        stage_reader_open(&reader, fd, ntx_vision_stage_bytes(v));
+        ntx_vision_stage(v, ntx_stream_stage(reader.stream), 0);
+    }
     CHECK_MSG(!ntx_vision_encode(v, &p, NULL, &rows, &err), "%s", err.text);
     ntx_vision_close(v);
+    if (streams)
+        stage_reader_close(&reader);
     free(p.planes);
     return rows;
 }
@@ -429,6 +437,33 @@ static void refused_pictures(void)
     close(fd);
 }
 
+/* Weights that nobody reads, or that cannot be read; then the next picture is encoded. */
+static void failed_reads(void)
+{
+    int fd = make_tower("qwen2.5vl_merger", "F32");
+    const struct ntx_vision_config c = {.fd = fd, .threads = 2, .streams = true, .window = 1};
+    struct stage_reader reader;
+    struct ntx_vision *v;
+    struct ntx_vision_rows rows;
+    struct ntx_err err = {0};
+    struct ntx_pixels p = make_pixels(24, 16);
+    CHECK(!ntx_vision_open(&c, &v, &err));
+    CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), -EINVAL);
+    CHECK_MSG(strstr(err.text, "nobody to read them"), "%s", err.text);
+    stage_reader_open(&reader, fd, ntx_vision_stage_bytes(v));
+    ntx_vision_stage(v, ntx_stream_stage(reader.stream), 0);
+    reader.files.fd[0] = -1;
+    CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), -EBADF);
+    CHECK_STR(err.text, "the projector's weights cannot be read: Bad file descriptor");
+    reader.files.fd[0] = fd;
+    CHECK_EQ(ntx_vision_encode(v, &p, NULL, &rows, &err), 0);
+    ntx_vision_rows_free(&rows);
+    ntx_vision_close(v);
+    stage_reader_close(&reader);
+    free(p.planes);
+    close(fd);
+}
+
 int main(void)
 {
     memory();
@@ -436,6 +471,7 @@ int main(void)
     needs();
     refusals();
     refused_pictures();
+    failed_reads();
     tiles();
     same_bits();
     beside_llama();

@@ -57,17 +57,19 @@ static void put_under_way(struct fake_iod *f, struct fill l)
 
 static bool take_demand(struct fake_iod *f)
 {
-    for (uint32_t i = 0; i < f->r->hdr->n_demands; i++) {
+    const struct ntx_region_hdr *h = f->r->hdr;
+    for (uint32_t i = 0; i < ntx_region_all_demands(h); i++) {
         struct ntx_demand *d = &f->r->demand[i];
         uint32_t w = load(&d->word);
         if (ntx_word_state(w) != NTX_POSTED)
             continue;
         const struct ntx_read_request *a = &f->r->request[i];
+        uint8_t *to = i < h->n_demands ? ntx_region_frame(f->r, i) : f->r->base + a->dest;
         d->shift = (uint32_t)(a->offset % BLOCK);
         put_under_way(f, (struct fill){.file = a->file,
                                        .offset = a->offset,
                                        .bytes = a->bytes,
-                                       .to = ntx_region_frame(f->r, i) + d->shift,
+                                       .to = to + d->shift,
                                        .word = &d->word,
                                        .gen = ntx_word_gen(w),
                                        .chunk = UINT32_MAX,
