@@ -6,10 +6,11 @@
  *
  * write: the model answers each prompt ("== NAME", then its text; put into Qwen's chat template) at T 0 and at T 0.8,
  * up to TOKENS tokens. A text: its name, the number of prompt tokens, T, seed, all token ids, and a semicolon.
- * drafts: the drafter reads each text as it was written (teacher forcing); the listed layers are skipped. For each
- * place from the second generated token on: up to 8 pairs of token and chance, likeliest first, then a semicolon; for
- * a text first its name and its number of places. Chances are computed as in computed/draft/drafter.c. On standard
- * error: the share of places where the likeliest token was the text's. */
+ * drafts: the drafter reads each text as it was written (teacher forcing). With a list of layers it is the model
+ * without them, and has the whole model's K and V of all earlier tokens. For each place from the second token on: up to
+ * 8 pairs of token and chance, likeliest first, then a semicolon; for a text first its name and its number of
+ * places. Chances are computed as in computed/draft/drafter.c. On standard error: the share of places where the
+ * likeliest token was the text's. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,17 +45,33 @@ static struct ntx_sampling sampling(float temp, uint64_t seed)
                                  .seed = seed};
 }
 
-/* Runs tokens [from, to); logits [(to - from) x n_vocab], or of the last one alone. */
-static void run(struct ntx_kv_seq *kv, const int32_t *text, uint32_t from, uint32_t to, float *logits, bool all)
+/* Runs tokens [from, to); logits [(to - from) x n_vocab], or of the last one alone. skips: without those layers. */
+static void run_rows(struct ntx_kv_seq *kv, const int32_t *text, uint32_t from, uint32_t to, float *logits, bool all,
+                     bool skips)
 {
     static struct ntx_row rows[CTX];
     for (uint32_t i = from; i < to; i++) {
         float *at = all ? logits + (size_t)(i - from) * w.model->hp.n_vocab : logits;
         rows[i - from] = (struct ntx_row){
-            .token = text[i], .pos = i, .kv = kv, .may_skip = skipped != 0, .logits = all || i + 1 == to ? at : NULL};
+            .token = text[i], .pos = i, .kv = kv, .may_skip = skips, .logits = all || i + 1 == to ? at : NULL};
     }
     const struct ntx_batch b = {.pass = w.pass++, .rows = rows, .n_rows = to - from};
     must(ntx_forward_run(w.f, &b), ntx_forward_error(w.f));
+}
+
+static void run(struct ntx_kv_seq *kv, const int32_t *text, uint32_t from, uint32_t to, float *logits, bool all)
+{
+    run_rows(kv, text, from, to, logits, all, false);
+}
+
+/* The drafter has the other layers. All tokens before its own are verified, so their K and V are the model's. The last
+ * token is first, since each leaves its own K and V; then the model writes them anew. */
+static void run_skipped(struct ntx_kv_seq *kv, const int32_t *text, uint32_t from, uint32_t to, float *logits)
+{
+    run(kv, text, from, to, w.logits, false);
+    for (uint32_t i = to; i-- > from;)
+        run_rows(kv, text, i, i + 1, logits + (size_t)(i - from) * w.model->hp.n_vocab, false, true);
+    run(kv, text, from, to, w.logits, false);
 }
 
 /* ---- write */
@@ -152,7 +169,10 @@ static uint32_t say_text(const int32_t *text, uint32_t n_prompt, uint32_t n, con
     run(kv, text, 0, n_prompt, w.logits, false);
     for (uint32_t at = n_prompt, to; at + 1 < n; at = to) {
         to = NTX_MIN(at + BATCH, n - 1);
-        run(kv, text, at, to, logits, true);
+        if (skipped)
+            run_skipped(kv, text, at, to, logits);
+        else
+            run(kv, text, at, to, logits, true);
         for (uint32_t i = at; i < to; i++)
             same += say(s, text, i + 1, logits + (i - at) * vocab);
     }
