@@ -79,9 +79,10 @@ INLINE void split_pairs(const uint8_t *p, __m512i v[2])
 
 /* ---- values 64 t .. 64 t + 63 of block w ---- */
 
-INLINE __m512i six_bits(const uint8_t *w, int t) /* Q6_K, 32 too large */
+/* Q6_K, 32 too large. low: nibbles, of which each register serves two t; rest: the other bits. */
+INLINE __m512i six_bits(__m512i low, const uint8_t *rest, int t)
 {
-    __m512i low = load512(w + t / 2 * 64), high = _mm512_broadcast_i64x4(load256(w + 128 + t / 2 * 32));
+    __m512i high = _mm512_broadcast_i64x4(load256(rest + t / 2 * 32));
     if (t % 2) {
         low = _mm512_srli_epi16(low, 4);
         high = _mm512_srlv_epi64(high, halves(0, 2));

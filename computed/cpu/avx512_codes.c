@@ -372,9 +372,10 @@ INLINE __m512i four_heads(uint32_t a, uint32_t b, uint32_t c, uint32_t d)
 
 #define QUAD_BEGIN(type)                                                                                               \
     INLINE void quad_##type(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out,            \
-                            __m512i *d, const struct quad_heads *heads)                                                \
+                            __m512i *d, const struct quad_heads *heads, const struct split *split)                     \
     {                                                                                                                  \
-        (void)heads;
+        (void)heads;                                                                                                   \
+        (void)split;
 #define QUAD_END(type, D)                                                                                              \
     *d = four_heads(D(type, q->w[0]), D(type, q->w[1]), D(type, q->w[2]), D(type, q->w[3]));                           \
     }

@@ -13,8 +13,8 @@
 
 /* Four super-blocks of weights, and their place in x. */
 struct quad {
-    const uint8_t *w[4];
-    uint32_t block; /* number of the first */
+    const uint8_t *w[4], *low[4]; /* low: of weights in two parts; NULL: the middle */
+    uint32_t block;               /* number of the first */
 };
 
 /* Sums of a quad's four blocks for a row of x, each spread over the four elements of its 128-bit lane. */
@@ -30,8 +30,9 @@ struct quad_heads {
 
 typedef void head_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
                      struct quad_heads *heads);
+/* split: how the weights are split; NULL: they are whole. */
 typedef void quad_fn(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
-                     const struct quad_heads *heads);
+                     const struct quad_heads *heads, const struct split *split);
 
 INLINE __m512i four_lanes(const struct quad *q, size_t at)
 {
@@ -60,13 +61,22 @@ INLINE __m512i natural_order(__m512i v)
     return _mm512_permutexvar_epi32(_mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0), v);
 }
 
-/* One output for `rows` rows of x. parts: its weights, if these are in two parts; then w and end are not used. */
+/* The k-th of a quad whose first is at p: the at-th from there. */
+INLINE void set_block(struct quad *q, uint32_t k, const uint8_t *p, size_t at, size_t block_bytes,
+                      const struct parts *parts)
+{
+    q->w[k] = p + at * block_bytes;
+    if (parts && parts->split.low_bytes)
+        q->low[k] = parts->low + (q->block + at) * parts->split.low_bytes;
+}
+
+/* One output for `rows` rows of x. parts: its weights, if these are in two parts; then `w` and `block_bytes` are those
+ * of high bits, and `end` is not used. */
 INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const struct q8k_row *x, const int rows,
                        __m512 *acc, size_t block_bytes, const bool has_min, const float factor, head_fn *head,
                        quad_fn *quad, const struct parts *parts)
 {
     const bool follows = ntx__cpu_follows && rows == 1;
-    uint8_t joined[4][4 * sizeof(struct ntx_block_q6_k)] __attribute__((aligned(64)));
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (uint32_t b = 0; b < nb; b += LANES) {
@@ -76,17 +86,17 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
         __m512i d[4];
         for (uint32_t g = 0; g < 4; g++) {
             struct quad q = {.block = b + 4 * g};
-            const uint8_t *p = parts ? joined[g] : w + (size_t)q.block * block_bytes;
+            const uint8_t *p = w + (size_t)q.block * block_bytes;
             if (parts && q.block < nb)
-                join_blocks(parts, q.block, nb - q.block < 4 ? nb - q.block : 4, block_bytes, rows, joined[g]);
+                prefetch_parts(parts, q.block, nb - q.block < 4 ? nb - q.block : 4, rows);
             else if (!parts && (!follows || head)) /* types without `head` would wait for headers */
                 prefetch_next(p, 4 * block_bytes, 3584, follows ? REACH_NEAR : reach_for(rows), end);
             if (q.block + 4 <= nb) {
-                for (int k = 0; k < 4; k++)
-                    q.w[k] = p + k * block_bytes;
+                for (uint32_t k = 0; k < 4; k++)
+                    set_block(&q, k, p, k, block_bytes, parts);
             } else if (q.block < nb) {
                 for (uint32_t k = 0; k < 4; k++)
-                    q.w[k] = p + (size_t)(q.block + k < nb ? k : nb - 1 - q.block) * block_bytes;
+                    set_block(&q, k, p, q.block + k < nb ? k : nb - 1 - q.block, block_bytes, parts);
             } else {
                 d[g] = _mm512_setzero_si512();
                 for (int r = 0; r < rows; r++)
@@ -99,7 +109,7 @@ INLINE void dot_blocks(const uint8_t *w, const uint8_t *end, uint32_t nb, const 
                 head(&quads[g], x, rows, sums[g], &d[g], &heads[g]);
         }
         for (uint32_t g = 0; g < 4 && quads[g].block < nb; g++)
-            quad(&quads[g], x, rows, sums[g], &d[g], &heads[g]);
+            quad(&quads[g], x, rows, sums[g], &d[g], &heads[g], parts ? &parts->split : NULL);
         __m512i dw = natural_order(
             _mm512_unpacklo_epi64(_mm512_unpacklo_epi32(d[0], d[1]), _mm512_unpacklo_epi32(d[2], d[3])));
         __m512 scale = widen_low_halves(dw), min = widen_low_halves(_mm512_srli_epi32(dw, 16));
@@ -136,17 +146,17 @@ INLINE void super_rows(const struct shape *s, uint32_t r, const int rows, size_t
 }
 
 /* The same with weights in two parts. */
-INLINE void super_planes(const struct planes_call *c, uint32_t r, const int rows, const struct parts *of,
-                         size_t block_bytes, const bool has_min, head_fn *head, quad_fn *quad)
+INLINE void super_planes(const struct planes_call *c, uint32_t r, const int rows, const struct split *split,
+                         const bool has_min, head_fn *head, quad_fn *quad)
 {
     const uint32_t nb = c->w->n_in / NTX_QKK;
     struct q8k_row x[4];
     for (int k = 0; k < rows; k++)
         x[k] = q8k_view(c->x + (r + (size_t)k) * c->x_stride, c->w->n_in);
     for (uint32_t o = 0; o < c->w->n_out; o++) {
-        const struct parts parts = parts_of(c, of, o, nb);
+        const struct parts parts = parts_of(c, split, o, nb);
         __m512 acc[4];
-        dot_blocks(NULL, NULL, nb, x, rows, acc, block_bytes, has_min, 1, head, quad, &parts);
+        dot_blocks(parts.high, NULL, nb, x, rows, acc, split->high_bytes, has_min, 1, head, quad, &parts);
         for (int k = 0; k < rows; k++)
             c->y[(r + (size_t)k) * c->ldy + o] = join_ps(acc[k]);
     }

@@ -360,11 +360,6 @@ NTX_LOOKUPS(MATMUL_LOOKUP)
 
 /* ---- in high and low bits: a block's low bits lie apart ---- */
 
-INLINE __m512i select_bits(int mask, __m512i yes, __m512i no)
-{
-    return _mm512_ternarylogic_epi64(_mm512_set1_epi8((char)mask), yes, no, 0xca);
-}
-
 /* 8 bytes four times, and 8 more. */
 INLINE __m512i four_times(const uint8_t *p, const uint8_t *next)
 {
@@ -406,26 +401,23 @@ INLINE __m512i pair_parts_q8_0(const uint8_t *high, const uint8_t *next, const u
 INLINE void dot_parts(const struct parts *p, uint32_t nb, const struct q8_row *x, const int rows,
                       const struct kind *kind, __m512 *acc)
 {
-    const enum reach reach = ntx__cpu_follows && rows == 1 ? REACH_NEAR : reach_for(rows);
-    struct run g = {.w = p->high, .kind = kind, .last = LANES - 1, .low = p->low, .low_bytes = p->low_bytes};
+    struct run g = {.w = p->high, .kind = kind, .last = LANES - 1, .low = p->low, .low_bytes = p->split.low_bytes};
     for (int r = 0; r < rows; r++)
         acc[r] = _mm512_setzero_ps();
     for (uint32_t b = 0; b < nb; b += LANES) {
         const bool full = b + LANES <= nb;
         g.last = full ? LANES - 1 : nb - b - 1;
-        prefetch_next(g.w, (g.last + 1) * p->high_bytes, 3584, reach, p->high_end);
-        if (p->low_bytes)
-            prefetch_next(g.low, (g.last + 1) * p->low_bytes, 3584, reach, p->low_end);
+        prefetch_parts(p, b, g.last + 1, rows);
         if (full)
             dot_run(&g, x, b, rows, true, acc);
         else
             dot_run(&g, x, b, rows, false, acc);
-        g.w += LANES * p->high_bytes;
-        g.low += LANES * p->low_bytes;
+        g.w += LANES * p->split.high_bytes;
+        g.low += LANES * p->split.low_bytes;
     }
 }
 
-INLINE void simple_planes(const struct planes_call *c, uint32_t r, const int rows, const struct parts *of,
+INLINE void simple_planes(const struct planes_call *c, uint32_t r, const int rows, const struct split *split,
                           const struct kind *kind)
 {
     const uint32_t nb = c->w->n_in / NTX_QK;
@@ -433,7 +425,7 @@ INLINE void simple_planes(const struct planes_call *c, uint32_t r, const int row
     for (int k = 0; k < rows; k++)
         x[k] = q8_view(c->x + (r + (size_t)k) * c->x_stride, c->w->n_in);
     for (uint32_t o = 0; o < c->w->n_out; o++) {
-        const struct parts parts = parts_of(c, of, o, nb);
+        const struct parts parts = parts_of(c, split, o, nb);
         __m512 acc[4];
         dot_parts(&parts, nb, x, rows, kind, acc);
         for (int k = 0; k < rows; k++)
@@ -442,11 +434,11 @@ INLINE void simple_planes(const struct planes_call *c, uint32_t r, const int row
 }
 
 #define SIMPLE_PLANES(type, offset_bits)                                                                               \
-    INLINE void planes_rows_##type(const struct planes_call *c, uint32_t r, const int rows, const struct parts *p)     \
+    INLINE void planes_rows_##type(const struct planes_call *c, uint32_t r, const int rows, const struct split *s)     \
     {                                                                                                                  \
         const struct kind kind = {                                                                                     \
-            .block_bytes = p->high_bytes, .parts = 1, .pair_parts = pair_parts_##type, .log2_offset = offset_bits};    \
-        simple_planes(c, r, rows, p, &kind);                                                                           \
+            .block_bytes = s->high_bytes, .parts = 1, .pair_parts = pair_parts_##type, .log2_offset = offset_bits};    \
+        simple_planes(c, r, rows, s, &kind);                                                                           \
     }
 
 SIMPLE_PLANES(q5_0, 4)

@@ -15,13 +15,23 @@ INLINE __m512i pick_quarters(int s)
 /* ---- Q4_K, Q5_K: header d, dmin, 12 bytes of scales and minima. Half registers have one sub-block each, so its scale
  * is one pair of int16, which the multiplication broadcasts from memory; whole registers would need a shuffle. ---- */
 
-/* Sub-blocks 2 t and 2 t + 1 of block w. */
-INLINE void two_sub_blocks(const uint8_t *w, const int t, const bool five, __m256i out[2])
+/* Sub-blocks 2 t and 2 t + 1 of block k. */
+INLINE void two_sub_blocks(const struct quad *q, const int k, const int t, const bool five, const struct split *split,
+                           __m256i out[2])
 {
     const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(16);
-    __m256i v = load256(w + (five ? 48 : 16) + 32 * t);
-    out[0] = _mm256_and_si256(v, low);
-    out[1] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+    const uint8_t *w = q->w[k], *nibbles = w + (five ? 48 : 16);
+    if (split) { /* both 32 of a half at once, which serve two t */
+        const __m512i v = split_half(nibbles, split->low_bytes ? q->low[k] : NULL, t / 2, split->low_bits);
+        const __m512i a = _mm512_and_si512(v, bytes512(15)),
+                      b = _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes512(15));
+        out[0] = t % 2 ? _mm512_extracti64x4_epi64(a, 1) : _mm512_castsi512_si256(a);
+        out[1] = t % 2 ? _mm512_extracti64x4_epi64(b, 1) : _mm512_castsi512_si256(b);
+    } else {
+        const __m256i v = load256(nibbles + 32 * t);
+        out[0] = _mm256_and_si256(v, low);
+        out[1] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low);
+    }
     if (five) { /* bits 2 t and 2 t + 1 of 32 bytes */
         __m256i h = load256(w + 16);
         out[0] = _mm256_ternarylogic_epi32(
@@ -52,7 +62,7 @@ INLINE void head_q45(const struct quad *q, const struct q8k_row *x, int rows, st
 }
 
 INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out,
-                     const struct quad_heads *heads, const bool five)
+                     const struct quad_heads *heads, const bool five, const struct split *split)
 {
     __m256i acc[4][4];
     for (int r = 0; r < rows; r++)
@@ -63,7 +73,7 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
 #pragma GCC unroll 4
         for (int k = 0; k < 4; k++) { /* four sums alternate, since a product waits for the one before it in its sum */
             __m256i v[2];
-            two_sub_blocks(q->w[k], t, five, v);
+            two_sub_blocks(q, k, t, five, split, v);
             for (int h = 0; h < 2; h++)
                 for (int r = 0; r < rows; r++) {
                     __m256i p = _mm256_maddubs_epi16(v[h],
@@ -77,40 +87,42 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
 }
 
 INLINE void quad_q4_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
-                      const struct quad_heads *heads)
+                      const struct quad_heads *heads, const struct split *split)
 {
     (void)d;
-    quad_q45(q, x, rows, out, heads, false);
+    quad_q45(q, x, rows, out, heads, false, split);
 }
 
 INLINE void quad_q5_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
-                      const struct quad_heads *heads)
+                      const struct quad_heads *heads, const struct split *split)
 {
     (void)d;
-    quad_q45(q, x, rows, out, heads, true);
+    quad_q45(q, x, rows, out, heads, true, split);
 }
 
 /* ---- Q6_K: w = scale * (q - 32) = scale * q - 32 * scale, the latter through x's sums of 16 ---- */
 
 INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
-                      const struct quad_heads *heads)
+                      const struct quad_heads *heads, const struct split *split)
 {
     (void)heads;
     __m512i acc[4][4];
+    const size_t rest = split ? 0 : 128; /* place of the fifth and sixth bits, which scales and d follow */
     for (int k = 0; k < 4; k++) {
         const uint8_t *w = q->w[k];
         size_t b = q->block + (size_t)k;
-        __m256i s16 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(w + 192)));
+        __m256i s16 = _mm256_cvtepi8_epi16(_mm_loadu_si128((const void *)(w + rest + 64)));
         for (int r = 0; r < rows; r++)
             acc[r][k] = offset_term(s16, x[r].s16 + b * 16, 5);
 #pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
-            __m512i v = six_bits(w, t), s = spread_scales(s16, t);
+            __m512i nibbles = split ? split_half(w + 82, split->low_bytes ? q->low[k] : NULL, t / 2, 2) : load512(w + t / 2 * 64);
+            __m512i v = six_bits(nibbles, w + rest, t), s = spread_scales(s16, t);
             for (int r = 0; r < rows; r++)
                 acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
         }
     }
-    *d = _mm512_shuffle_epi32(_mm512_srli_epi32(four_lanes(q, 194), 16),
+    *d = _mm512_shuffle_epi32(_mm512_srli_epi32(four_lanes(q, rest + 66), 16),
                               _MM_PERM_AAAD); /* d is the block's last half word */
     for (int r = 0; r < rows; r++)
         out[r].i = fold4(acc[r]);
@@ -119,9 +131,10 @@ INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, s
 /* ---- Q3_K: w = scale * (q - 4), q of 3 bits, scales of 6 bits minus 32 ---- */
 
 INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
-                      const struct quad_heads *heads)
+                      const struct quad_heads *heads, const struct split *split)
 {
     (void)heads;
+    (void)split;
     int8_t scales[64] __attribute__((aligned(64)));
     __m512i acc[4][4], tail = four_lanes(q, 94);
     _mm512_store_si512(scales, unpack_scales_q3_k(tail));
@@ -146,9 +159,10 @@ INLINE void quad_q3_k(const struct quad *q, const struct q8k_row *x, int rows, s
 /* ---- Q2_K: nibbles of scale and minimum per 16 values ---- */
 
 INLINE void quad_q2_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
-                      const struct quad_heads *heads)
+                      const struct quad_heads *heads, const struct split *split)
 {
     (void)heads;
+    (void)split;
     uint8_t scales[64] __attribute__((aligned(64))), mins[64] __attribute__((aligned(64)));
     __m512i acc[4][4], sm = four_lanes(q, 0);
     _mm512_store_si512(scales, _mm512_and_si512(sm, bytes512(15)));
@@ -196,13 +210,14 @@ INLINE __m128i scales_iq4_xs(const uint8_t *w)
 }
 
 INLINE void quad_iq4_xs(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
-                        const struct quad_heads *heads)
+                        const struct quad_heads *heads, const struct split *split)
 {
     const __m512i values = raised_iq4_nl(), turn = _mm512_set_epi64(3, 2, 3, 2, 1, 0, 1, 0),
                   shift = _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0);
     const __m512i halves16 = _mm512_set_epi32(1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0);
     __m512i acc[4][4];
     (void)heads;
+    (void)split;
     for (int k = 0; k < 4; k++) {
         const uint8_t *w = q->w[k];
         size_t b = q->block + (size_t)k;
@@ -246,9 +261,9 @@ SUPER_MATMUL(iq4_xs, false, NULL)
 /* ---- in high and low bits ---- */
 
 #define SUPER_PLANES(type, has_min, head)                                                                              \
-    INLINE void planes_rows_##type(const struct planes_call *c, uint32_t r, const int rows, const struct parts *p)     \
+    INLINE void planes_rows_##type(const struct planes_call *c, uint32_t r, const int rows, const struct split *s)     \
     {                                                                                                                  \
-        super_planes(c, r, rows, p, sizeof(struct ntx_block_##type), has_min, head, quad_##type);                      \
+        super_planes(c, r, rows, s, has_min, head, quad_##type);                      \
     }
 
 SUPER_PLANES(q4_k, true, head_q45)
