@@ -323,7 +323,7 @@ static void mm_tiles(const struct kind *kind, ntx_matmul_fn *few, const struct s
         lay_tiles(&ps, here);
         configure(ps.rows, is_super ? 64 : simple_cols);
         for (uint32_t o = 0; o < s->n_out; o += PANEL_OUTS) {
-            multiply_panels(&kind->weights, s, o, 1, &ps, panel_all_rows);
+            multiply_panels(&kind->weights, s, NULL, o, 1, &ps, panel_all_rows);
             for (uint32_t t = 0; t < ps.n_tiles; t++)
                 for (uint32_t k = 0; k < ps.rows; k++)
                     join_row(acc[t][0][k], TILE_ROWS * PANEL_OUTS, s->n_in / kind->weights.block,

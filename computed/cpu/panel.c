@@ -23,6 +23,9 @@ struct blocks {
     uint32_t part;
     const uint8_t *words, *head;                   /* interleaved: of the tile */
     const struct ntx__interleave_pattern *pattern; /* NULL: rows */
+    /* of weights in high and low bits, where row[] are the high ones; NULL: whole weights */
+    const struct split *split;
+    const uint8_t *low[PANEL_OUTS];
 };
 
 /* The k-th blocks of a panel. parts: 32s in a block. */
@@ -42,6 +45,17 @@ INLINE struct blocks blocks_at(const struct panel_from *from, uint32_t k, const 
     return w;
 }
 
+/* The same of weights in high and low bits. */
+INLINE struct blocks parts_at(const struct panel_from *from, uint32_t k, const struct split *split)
+{
+    struct blocks w = blocks_at(from, k, 1, split->high_bytes, NULL);
+    w.split = split;
+    for (uint32_t o = 0; split->low_bytes && o < PANEL_OUTS; o++)
+        w.low[o] = from->low + (o < from->n_out ? o : from->n_out - 1) * from->low_row_bytes +
+                   (from->b + k * LANES) * split->low_bytes;
+    return w;
+}
+
 /* Loads 16 bytes at `at` of each block: v[k] has dword k of each. */
 INLINE void load_dwords(const struct blocks *w, const size_t at, __m512i v[4])
 {
@@ -53,6 +67,52 @@ INLINE void load_dwords(const struct blocks *w, const size_t at, __m512i v[4])
            place = w->pattern->place ? w->pattern->place[group] : group;
     for (size_t i = 0; i < 4; i++)
         v[i] = load512(w->words + 64 * (4 * place + i));
+}
+
+/* Loads 8 bytes of each row. */
+INLINE void load_two_dwords(const uint8_t *const row[PANEL_OUTS], const size_t at, __m512i v[2])
+{
+    const __m512i even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
+    __m512i rows[2];
+    for (size_t h = 0; h < 2; h++) {
+        __m128i pair[4];
+        for (size_t k = 0; k < 4; k++) {
+            const uint8_t *const *of = row + 8 * h + 2 * k;
+            pair[k] = _mm_castpd_si128(_mm_loadh_pd(
+                _mm_castsi128_pd(_mm_loadl_epi64((const void *)(of[0] + at))), (const void *)(of[1] + at)));
+        }
+        rows[h] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(pair[1], pair[0])),
+                                     _mm256_set_m128i(pair[3], pair[2]), 1);
+    }
+    v[0] = _mm512_permutex2var_epi32(rows[0], even, rows[1]);
+    v[1] = _mm512_permutex2var_epi32(rows[0], _mm512_add_epi32(even, dwords512(1)), rows[1]);
+}
+
+/* Of 128 split bytes that begin at `begin`: the 16 at 16 g, and those 64 after them; g: 0 to 3. */
+INLINE void load_halves(const struct blocks *w, const size_t begin, const size_t g, __m512i first[4], __m512i second[4])
+{
+    __m512i upper[4], lower[4], next[4];
+    load_dwords(w, begin + 16 * g, w->split ? upper : first);
+    if (!w->split) {
+        load_dwords(w, begin + 64 + 16 * g, second);
+        return;
+    }
+    const bool one = w->split->low_bits == 1;
+    if (w->split->low_bytes)
+        transpose16(w->low, one ? 16 * (g % 2) : 16 * g, lower);
+    else
+        for (size_t k = 0; k < 4; k++) /* bytes in turn, as in ntx_planes_join_2 and _1 */
+            lower[k] = dwords512(one ? 0x0ff00ff0 : 0x5aa55aa5);
+    if (one) {
+        load_dwords(w, begin + 64 + 16 * (g % 2), next);
+        for (size_t k = 0; k < 4; k++)
+            lower[k] = g < 2 ? select_bits(0xaa, _mm512_slli_epi16(next[k], 1), lower[k])
+                             : select_bits(0xaa, next[k], _mm512_srli_epi16(lower[k], 1));
+    }
+    for (size_t k = 0; k < 4; k++) {
+        first[k] = select_bits(0xcc, _mm512_slli_epi16(upper[k], 2), lower[k]);
+        second[k] = select_bits(0xcc, upper[k], _mm512_srli_epi16(lower[k], 2));
+    }
 }
 
 /* Of interleaved slices: heads of a byte, of a half word, or of two. */
@@ -101,6 +161,34 @@ INLINE __m512i with_fifth_bits(__m512i v, __m512i fifth, uint32_t k, const bool 
     return minus ? _mm512_mask_sub_epi8(v, ~set, v, bytes512(16)) : _mm512_mask_add_epi8(v, set, v, bytes512(16));
 }
 
+/* 32 bytes of high and low nibbles. */
+INLINE void load_split_8(const struct blocks *w, const size_t at, __m512i v[8])
+{
+    __m512i upper[4], lower[4];
+    load_dwords(w, at, upper);
+    if (w->split->low_bytes)
+        transpose16(w->low, 0, lower);
+    for (size_t k = 0; k < 4; k++) {
+        const __m512i l = w->split->low_bytes ? lower[k] : dwords512(0x87788778);
+        v[k] = select_bits(0xf0, _mm512_slli_epi16(upper[k], 4), l);
+        v[4 + k] = select_bits(0xf0, upper[k], _mm512_srli_epi16(l, 4));
+    }
+}
+
+/* 16 bytes of nibbles, with two low bits. */
+INLINE void load_split_4(const struct blocks *w, const size_t at, __m512i v[4])
+{
+    __m512i upper[2], lower[2];
+    load_two_dwords(w->row, at, upper);
+    if (w->split->low_bytes)
+        load_two_dwords(w->low, 0, lower);
+    for (size_t k = 0; k < 2; k++) {
+        const __m512i l = w->split->low_bytes ? lower[k] : dwords512(0x5aa55aa5);
+        v[k] = select_bits(0xcc, _mm512_slli_epi16(upper[k], 2), l);
+        v[2 + k] = select_bits(0xcc, upper[k], _mm512_srli_epi16(l, 2));
+    }
+}
+
 /* Unpacks one block of each row to 8 panel rows. at: offset of its bits. has_min: the type has no offset. values:
  * table of BITS_LOOKUP. */
 INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PANEL_OUTS * 4],
@@ -108,13 +196,18 @@ INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PA
 {
     const bool minus = tiles && !has_min;
     __m512i v[8], fifth = _mm512_setzero_si512();
-    if (bits == BITS_8) {
+    if (w->split && bits == BITS_8) {
+        load_split_8(w, at, v);
+    } else if (bits == BITS_8) {
         load_dwords(w, at, v);
         load_dwords(w, at + 16, v + 4);
     } else {
         if (bits == BITS_5)
             fifth = w->pattern ? load512(w->head + ntx__fifth_at(w->pattern->block_bytes)) : heads_at(w, at, 4);
-        load_dwords(w, bits == BITS_5 ? at + 4 : at, v);
+        if (w->split)
+            load_split_4(w, at + 4, v);
+        else
+            load_dwords(w, bits == BITS_5 ? at + 4 : at, v);
         for (int k = 0; k < 4; k++) {
             v[4 + k] = high_nibbles(v[k]);
             v[k] = low_nibbles(v[k]);
@@ -135,12 +228,12 @@ INLINE void fill_block(const struct blocks *w, const size_t at, uint8_t (*to)[PA
 
 INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct panel *p, const size_t block_bytes,
                         const enum simple_bits bits, const bool has_min, const bool tiles, const __m512i values,
-                        const struct ntx__interleave_pattern *pattern)
+                        const struct ntx__interleave_pattern *pattern, const struct split *split)
 {
     const bool scale_byte = block_bytes % 2; /* d is an exponent, not an F16 */
     const size_t no_min_at = scale_byte ? 1 : 2;
     for (uint32_t k = 0; k < n_blocks; k++) {
-        struct blocks w = blocks_at(from, k, 1, block_bytes, pattern);
+        struct blocks w = split ? parts_at(from, k, split) : blocks_at(from, k, 1, block_bytes, pattern);
         if (scale_byte)
             _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
         else
@@ -152,7 +245,7 @@ INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct
 #define PANEL_SIMPLE(name, type, bits, has_min, tiles, values, pattern)                                                \
     void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                       \
     {                                                                                                                  \
-        fill_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, values, pattern);        \
+        fill_simple(from, n_blocks, p, sizeof(struct ntx_block_##type), bits, has_min, tiles, values, pattern, NULL);  \
     }
 
 #define NO_VALUES _mm512_setzero_si512()
@@ -319,20 +412,22 @@ INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, c
     header_q45(w, p, s, tiles);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
-        __m512i h[4], v[4];
+        __m512i h[4], v[8];
         if (five)
             load_dwords(w, 16 + 16 * (size_t)i, h);
-#pragma GCC unroll 4
-        for (int t = 0; t < 4; t++) {
-            load_dwords(w, (five ? 48 : 16) + 32 * (size_t)t + 16 * (size_t)i, v);
-            for (int k = 0; k < 4; k++) {
-                size_t row = (size_t)(16 * t + 4 * i + k);
+#pragma GCC unroll 2
+        for (int t = 0; t < 2; t++) { /* columns of each 64, and those 128 after them */
+            load_halves(w, five ? 48 : 16, (size_t)(2 * t + i), v, v + 4);
+#pragma GCC unroll 8
+            for (int k = 0; k < 8; k++) {
+                const int u = t + k / 4 * 2;
+                size_t row = (size_t)(16 * u + 4 * i + k % 4);
                 __m512i a = low_nibbles(v[k]), b = high_nibbles(v[k]);
-                a = five ? with_fifth(a, h[k], 2 * t) : a;
-                b = five ? with_fifth(b, h[k], 2 * t + 1) : b;
+                a = five ? with_fifth(a, h[k % 4], 2 * u) : a;
+                b = five ? with_fifth(b, h[k % 4], 2 * u + 1) : b;
                 if (tiles) {
-                    store_two_scaled(p, row, a, s[2 * t]);
-                    store_two_scaled(p, row + 8, b, s[2 * t + 1]);
+                    store_two_scaled(p, row, a, s[2 * u]);
+                    store_two_scaled(p, row + 8, b, s[2 * u + 1]);
                 } else {
                     _mm512_store_si512(p->low[row], a);
                     _mm512_store_si512(p->low[row + 8], b);
@@ -365,22 +460,25 @@ INLINE __m512i with_bits(__m512i v, __m512i h, int from, int to, int mask)
 
 INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
 {
-    __m512i scales[4], h[4], v[4];
-    load_dwords(w, 192, scales);
-    widen_heads(heads_at(w, 208, 2), p->d[0], p->m[0]);
+    const size_t rest = w->split ? 0 : 128; /* place of the fifth and sixth bits, which scales and d follow */
+    __m512i scales[4], h[8], v[8];
+    load_dwords(w, rest + 64, scales);
+    widen_heads(heads_at(w, rest + 80, 2), p->d[0], p->m[0]);
     if (!tiles)
         store_scales(scales, true, 16, p);
-#pragma GCC unroll 4
-    for (int c = 0; c < 4; c++) { /* columns 16 c % 2 .. of each 32, of half c / 2 */
-        int n = c / 2, i = c % 2;
-        load_dwords(w, 128 + 16 * (size_t)c, h);
+#pragma GCC unroll 2
+    for (int i = 0; i < 2; i++) { /* columns 16 i .. of each 32, of both halves */
+        load_dwords(w, rest + 16 * (size_t)i, h);
+        load_dwords(w, rest + 32 + 16 * (size_t)i, h + 4);
 #pragma GCC unroll 2
         for (int j = 0; j < 2; j++) {
-            __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i),
-                    sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
-            load_dwords(w, (size_t)(64 * n + 32 * j + 16 * i), v);
-            for (int k = 0; k < 4; k++) {
-                size_t row = (size_t)(32 * n + 8 * j + 4 * i + k);
+            load_halves(w, w->split ? 82 : 0, (size_t)(2 * j + i), v, v + 4);
+#pragma GCC unroll 8
+            for (int k = 0; k < 8; k++) {
+                const int n = k / 4;
+                size_t row = (size_t)(32 * n + 8 * j + 4 * i + k % 4);
+                __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i),
+                        sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
                 store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32, tiles);
                 store_scaled(p, row + 16, with_bits(high_nibbles(v[k]), h[k], 4 + 2 * j, 4, 48), sb, 32, tiles);
             }
@@ -534,6 +632,29 @@ PANEL_SUPER(ntx__panel_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, true))
 PANEL_SUPER(ntx__panel_vec_iq4_xs, iq4_xs, NULL, fill_iq4_xs(w, p, false))
 PANEL_SUPER(ntx__panel_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fill_iq4_xs(w, p, true))
 PANEL_SUPER(ntx__panel_vec_interleaved_iq4_xs, iq4_xs, &ntx__pattern_iq4_xs, fill_iq4_xs(w, p, false))
+
+/* ---- in high and low bits, for vectors */
+
+#define PANEL_SPLIT(name, whole, bits, n, of_low, fill)                                                                \
+    void name(const struct panel_from *from, uint32_t n_blocks, struct panel *p)                                       \
+    {                                                                                                                  \
+        const struct split split = {NTX_PLANES_HIGH_BYTES(whole, bits, n), of_low, bits};                              \
+        fill                                                                                                           \
+    }
+#define PANEL_PLANES(whole, bits, n, fill)                                                                             \
+    PANEL_SPLIT(ntx__panel_vec_planes_##whole##_##bits, whole, bits, n, NTX_PLANES_LOW_BYTES(bits, n), fill)           \
+    PANEL_SPLIT(ntx__panel_vec_high_##whole##_##bits, whole, bits, n, 0, fill)
+#define PANEL_PLANES_SUPER(whole, bits, call)                                                                          \
+    PANEL_PLANES(whole, bits, 128, const struct blocks blocks = parts_at(from, 0, &split); (void)n_blocks; call;)
+#define PANEL_PLANES_SIMPLE(whole, bits, n, form)                                                                      \
+    PANEL_PLANES(whole, bits, n,                                                                                       \
+                 fill_simple(from, n_blocks, p, split.high_bytes, form, false, false, NO_VALUES, NULL, &split);)
+PANEL_PLANES_SUPER(q4_k, 1, fill_q45(&blocks, p, false, false))
+PANEL_PLANES_SUPER(q4_k, 2, fill_q45(&blocks, p, false, false))
+PANEL_PLANES_SUPER(q5_k, 2, fill_q45(&blocks, p, true, false))
+PANEL_PLANES_SUPER(q6_k, 2, fill_q6_k(&blocks, p, false))
+PANEL_PLANES_SIMPLE(q5_0, 2, 16, BITS_5)
+PANEL_PLANES_SIMPLE(q8_0, 4, 32, BITS_8)
 
 INLINE void times(float *d, const float factor)
 {

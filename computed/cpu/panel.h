@@ -19,6 +19,7 @@
 #define NTX_COMPUTED_CPU_PANEL_H
 
 #include "computed/cpu/avx512.h"
+#include "computed/cpu/avx512_planes.h"
 #include "computed/cpu/interleaved.h"
 
 enum {
@@ -45,17 +46,24 @@ struct panel_from {
     /* the panel's first block (32 values or a super-block); the others, b + LANES, ..., share its lane */
     uint32_t b;
     uint32_t place; /* interleaved: number of its tile; the others follow it */
+    /* of weights in high and low bits, whose high bits are w: rows of low bits; NULL: the middle */
+    const uint8_t *low;
+    size_t low_row_bytes;
 };
 
 /* Fills p with n_blocks blocks. */
 typedef void panel_fn(const struct panel_from *from, uint32_t n_blocks, struct panel *p);
 
-/* ntx__panel_: for tiles, ntx__panel_vec_: for vectors; from rows or from interleaved slices. */
+/* ntx__panel_: for tiles, ntx__panel_vec_: for vectors; from rows, from interleaved slices, or from rows in high and
+ * low bits or in high bits alone. */
 #define PANEL_DECLARE(TYPE, type, ...) panel_fn ntx__panel_##type, ntx__panel_vec_##type;
 #define PANEL_DECLARE_INTERLEAVED(TYPE, type, ...)                                                                     \
     panel_fn ntx__panel_interleaved_##type, ntx__panel_vec_interleaved_##type;
 AVX512_BLOCKS(PANEL_DECLARE)
 INTERLEAVED_TYPES(PANEL_DECLARE_INTERLEAVED)
+#define PANEL_DECLARE_PLANES(WHOLE, whole, bits, ...)                                                                  \
+    panel_fn ntx__panel_vec_planes_##whole##_##bits, ntx__panel_vec_high_##whole##_##bits;
+NTX_PLANES(PANEL_DECLARE_PLANES)
 
 /* ---- shared by amx.c and vnni.c */
 
@@ -89,41 +97,57 @@ struct panels {
     struct panel of[MAX_SLICES];
     uint32_t slices, b, n;
     uint32_t turn, turns_log2;       /* number of the lane in ntx__lane_order; turns that its sum covers */
-    bool first, last;                /* panel of its lane */
-    const uint8_t *next[MAX_SLICES]; /* weights to prefetch meanwhile */
-    size_t next_bytes;               /* of each slice */
+    bool first, last; /* panel of its lane */
+    struct {          /* weights to prefetch meanwhile, and their low bits */
+        const uint8_t *at[MAX_SLICES];
+        size_t bytes; /* of each slice */
+    } next, next_low;
 };
 
 typedef void panels_fn(const void *pass, const struct panels *p);
+
+/* Rows of low bits, of weights in two parts. */
+struct low_rows {
+    const uint8_t *w;
+    size_t row_bytes;
+};
 
 /* Prefetches share t of n of the next weights to the second-level cache; all at once would stall the processor.
  * Prefetches after the weights' end do not fault. */
 INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
 {
-    for (uint32_t k = 0; k < p->slices; k++)
-        for (size_t at = p->next_bytes * t / n / 64 * 64, to = p->next_bytes * (t + 1) / n; at < to; at += 64)
-            _mm_prefetch((const char *)p->next[k] + at, _MM_HINT_T1);
+    for (uint32_t k = 0; k < p->slices; k++) {
+        for (size_t at = p->next.bytes * t / n / 64 * 64, to = p->next.bytes * (t + 1) / n; at < to; at += 64)
+            _mm_prefetch((const char *)p->next.at[k] + at, _MM_HINT_T1);
+        for (size_t at = p->next_low.bytes * t / n / 64 * 64, to = p->next_low.bytes * (t + 1) / n; at < to; at += 64)
+            _mm_prefetch((const char *)p->next_low.at[k] + at, _MM_HINT_T1);
+    }
 }
 
 /* Selects what to prefetch while the n blocks before the done-th are multiplied. Interleaved slices: the next panels.
- * Rows, where a panel is spread over many lines: the same part of the next slices. */
-INLINE void fetch_ahead(struct panels *p, const struct panel_kind *kind, const struct shape *s, uint32_t o,
-                        uint32_t done, uint32_t blocks)
+ * Rows, where a panel is spread over many lines: the same part of the next slices. low: NULL, or their low bits. */
+INLINE void fetch_ahead(struct panels *p, const struct panel_kind *kind, const struct shape *s,
+                        const struct low_rows *low, uint32_t o, uint32_t done, uint32_t blocks)
 {
-    const size_t slice = PANEL_OUTS * s->row_bytes, tile = slice / blocks;
+    const size_t slice = PANEL_OUTS * s->row_bytes, tile = slice / blocks,
+                 low_slice = low ? PANEL_OUTS * low->row_bytes : 0, low_tile = low_slice / blocks;
     for (uint32_t k = 0; k < p->slices; k++) {
         const uint8_t *here = s->w + o * s->row_bytes + k * slice, *next = here + p->slices * slice;
         if (!kind->interleaved)
-            p->next[k] = next + (done - p->n) * tile;
+            p->next.at[k] = next + (done - p->n) * tile;
         else
-            p->next[k] = done < blocks ? here + done * tile : next;
+            p->next.at[k] = done < blocks ? here + done * tile : next;
+        if (low)
+            p->next_low.at[k] = low->w + o * low->row_bytes + (k + p->slices) * low_slice + (done - p->n) * low_tile;
     }
-    p->next_bytes = p->n * tile;
+    p->next.bytes = p->n * tile;
+    p->next_low.bytes = p->n * low_tile;
 }
 
-/* Multiplies one or two slices from output o on, lane by lane: each panel by all rows, by `rows`. */
-INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, uint32_t o, uint32_t slices,
-                            const void *pass, panels_fn *rows)
+/* Multiplies one or two slices from output o on, lane by lane: each panel by all rows, by `rows`. low: NULL, or the low
+ * bits of weights in two parts. */
+INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, const struct low_rows *low, uint32_t o,
+                            uint32_t slices, const void *pass, panels_fn *rows)
 {
     struct panels p;
     const uint32_t blocks = s->n_in / kind->block, most = PANEL_COLS / kind->block;
@@ -139,11 +163,20 @@ INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s
             p.last = left <= most;
             for (uint32_t k = 0; k < slices; k++) {
                 uint32_t at = o + k * PANEL_OUTS, n_out = s->n_out - at < PANEL_OUTS ? s->n_out - at : PANEL_OUTS;
-                kind->fill(&(struct panel_from){s->w + at * s->row_bytes, s->row_bytes, n_out, blocks, p.b, done}, p.n,
-                           &p.of[k]);
+                struct panel_from from = {.w = s->w + at * s->row_bytes,
+                                          .row_bytes = s->row_bytes,
+                                          .n_out = n_out,
+                                          .blocks = blocks,
+                                          .b = p.b,
+                                          .place = done};
+                if (low) {
+                    from.low = low->w + at * low->row_bytes;
+                    from.low_row_bytes = low->row_bytes;
+                }
+                kind->fill(&from, p.n, &p.of[k]);
             }
             done += p.n;
-            fetch_ahead(&p, kind, s, o, done, blocks);
+            fetch_ahead(&p, kind, s, low, o, done, blocks);
             rows(pass, &p);
         }
     }

@@ -4,22 +4,32 @@
 #include "computed/cpu/kern.h"
 
 #if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
-#define DECLARE(WHOLE, whole, low_bits, high_bits, ...)                                                                \
-    ntx_planes_fn ntx__planes512_##whole##_##low_bits, ntx__high512_##whole##_##low_bits;
+/* few: up to NTX_PLANES_ROWS rows. many: NULL, or for more. */
+struct kernels {
+    ntx_planes_fn *few, *many;
+};
+#define DECLARE(WHOLE, whole, low_bits, ...)                                                                           \
+    ntx_planes_fn ntx__planes512_##whole##_##low_bits, ntx__high512_##whole##_##low_bits,                              \
+        ntx__planesvec_##whole##_##low_bits, ntx__highvec_##whole##_##low_bits;
 NTX_PLANES(DECLARE)
-#define KERNEL(WHOLE, whole, low_bits, high_bits, ...)                                                                 \
-    [NTX_##WHOLE##_LOW##low_bits] = ntx__planes512_##whole##_##low_bits,                                               \
-    [NTX_##WHOLE##_HIGH##high_bits] = ntx__high512_##whole##_##low_bits,
-static ntx_planes_fn *const kernels_512[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNEL)};
-static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type)
+#define KERNELS(WHOLE, whole, low_bits, high_bits, ...)                                                                \
+    [NTX_##WHOLE##_LOW##low_bits] = {ntx__planes512_##whole##_##low_bits, ntx__planesvec_##whole##_##low_bits},        \
+    [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high512_##whole##_##low_bits, ntx__highvec_##whole##_##low_bits},
+static const struct kernels kernels_512[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS)};
+static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_rows)
 {
-    return ops == &ntx__cpu_avx512 || ops == &ntx__cpu_amx ? kernels_512[type] : NULL;
+    if (ops != &ntx__cpu_avx512 && ops != &ntx__cpu_amx)
+        return NULL;
+    if (n_rows <= NTX_PLANES_ROWS)
+        return kernels_512[type].few;
+    return ops == &ntx__cpu_avx512 ? kernels_512[type].many : NULL;
 }
 #else
-static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type)
+static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_rows)
 {
     (void)ops;
     (void)type;
+    (void)n_rows;
     return NULL;
 }
 #endif
@@ -27,7 +37,7 @@ static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type)
 void ntx_cpu_multiply_planes(const struct ntx_cpu_ops *ops, const struct ntx_planes_weights *w, const void *x,
                              size_t x_stride, uint32_t n_rows, float *y, size_t ldy, uint8_t *joined)
 {
-    ntx_planes_fn *kernel = n_rows <= NTX_PLANES_ROWS ? kernel_of(ops, w->type) : NULL;
+    ntx_planes_fn *kernel = kernel_of(ops, w->type, n_rows);
     const struct ntx_planes *p = ntx_planes_of(w->type);
     const size_t row = ntx_row_bytes(p->whole, w->n_in), high = ntx_row_bytes(p->high, w->n_in),
                  low = w->low ? ntx_row_bytes(p->low, w->n_in) : 0, blocks = w->n_in / ntx_type_info(p->whole)->block;

@@ -273,7 +273,9 @@ struct kind {
     bool sums32; /* super-blocks: sums of 32 values of x are used, not of 16 */
 };
 
-static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n_rows, panels_fn *rows)
+/* low: NULL, or the low bits of weights in two parts, which have at least 5 rows of x. */
+static void mm_panels(const struct kind *kind, const struct shape *s, const struct low_rows *low, uint32_t n_rows,
+                      panels_fn *rows)
 {
     if (n_rows < kind->least) {
         kind->few(s->w, s->row_bytes, s->n_out, s->n_in, s->x, s->x_stride, n_rows, s->y, s->ldy);
@@ -293,7 +295,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         for (uint32_t o = 0; o < s->n_out; o += SLICES * PANEL_OUTS) {
             ps.n_out = NTX_MIN(s->n_out - o, (uint32_t)SLICES * PANEL_OUTS);
             ps.y = s->y + r * s->ldy + o;
-            multiply_panels(&kind->weights, s, o, ps.n_out > PANEL_OUTS ? SLICES : 1, &ps, rows);
+            multiply_panels(&kind->weights, s, low, o, ps.n_out > PANEL_OUTS ? SLICES : 1, &ps, rows);
         }
     }
 }
@@ -328,7 +330,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, uint32_t n
         static const struct kind kind = {{fill, block, interleaved}, few, least, sums32};                              \
         const struct shape s = {                                                                                       \
             w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                   \
-        mm_panels(&kind, &s, n_rows, rows_##type);                                                                     \
+        mm_panels(&kind, &s, NULL, n_rows, rows_##type);                                                                     \
     }
 
 #define VNNI(type, block, sums32, call)                                                                                \
@@ -360,3 +362,28 @@ VNNI_INTERLEAVED(iq4_xs, 7, NTX_QKK, true, tile_super(ps, p, t, R, S, 32, 7, 0))
 #define VNNI_CODES(TYPE, type, factor, sub)                                                                            \
     VNNI(type, NTX_QKK, sub != 16, tile_super(ps, p, t, R, S, sub, RAISED_LOG2, 0))
 AVX512_CODES(VNNI_CODES)
+
+/* ---- weights in high and low bits, five or more rows */
+
+#define VNNI_PARTS(name, fill, type, block, sums32, high_block, low_block)                                             \
+    ntx_planes_fn name;                                                                                                \
+    void name(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,           \
+              size_t ldy)                                                                                              \
+    {                                                                                                                  \
+        static const struct kind kind = {{fill, block, false}, NULL, 0, sums32};                                       \
+        const size_t blocks = w->n_in / (block), row = blocks * (high_block);                                          \
+        const struct low_rows low = {w->low, blocks * (low_block)};                                                    \
+        const struct shape s = {w->high, x, y, row, x_stride, ldy, w->n_out, w->n_in, w->high + w->n_out * row};       \
+        mm_panels(&kind, &s, (low_block) ? &low : NULL, n_rows, rows_##type);                                          \
+    }
+#define VNNI_PLANES(type, bits, n, block, sums32)                                                                      \
+    VNNI_PARTS(ntx__planesvec_##type##_##bits, ntx__panel_vec_planes_##type##_##bits, type, block, sums32,             \
+               NTX_PLANES_HIGH_BYTES(type, bits, n), NTX_PLANES_LOW_BYTES(bits, n))                                    \
+    VNNI_PARTS(ntx__highvec_##type##_##bits, ntx__panel_vec_high_##type##_##bits, type, block, sums32,                 \
+               NTX_PLANES_HIGH_BYTES(type, bits, n), 0)
+VNNI_PLANES(q4_k, 1, 128, NTX_QKK, true)
+VNNI_PLANES(q4_k, 2, 128, NTX_QKK, true)
+VNNI_PLANES(q5_k, 2, 128, NTX_QKK, true)
+VNNI_PLANES(q6_k, 2, 128, NTX_QKK, false)
+VNNI_PLANES(q5_0, 2, 16, NTX_QK, false)
+VNNI_PLANES(q8_0, 4, 32, NTX_QK, false)
