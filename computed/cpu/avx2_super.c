@@ -29,8 +29,9 @@ INLINE __m128i unpack_scales(__m128i h)
     return _mm_or_si128(low, top);
 }
 
-INLINE void block_q45(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low,
-                      bool five)
+/* split: of a block in high and low bits; NULL: it is whole. */
+INLINE void block_q45(const uint8_t *w, const uint8_t *low_bits, const struct split *split, size_t b,
+                      const struct q8k_row *x, int rows, __m256i *acc, __m256i *low, bool five)
 {
     const uint8_t *qs = w + (five ? 48 : 16);
     __m128i sm = unpack_scales(load128(w)), mins = _mm_unpackhi_epi8(sm, _mm_setzero_si128());
@@ -41,7 +42,8 @@ INLINE void block_q45(const uint8_t *w, size_t b, const struct q8k_row *x, int r
     }
 #pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
-        __m256i v = _mm256_and_si256(shifted_right(load256(qs + t / 2 * 32), t % 2 * 4), bytes256(15));
+        __m256i v = split ? split_bytes(qs, low_bits, t / 2, split) : load256(qs + t / 2 * 32);
+        v = _mm256_and_si256(shifted_right(v, t % 2 * 4), bytes256(15));
         __m256i s = _mm256_shuffle_epi8(sc, _mm256_set1_epi16((short)(0x8000 | t)));
         if (five)
             v = _mm256_or_si256(v, moved_bit(fifth, t, 4));
@@ -52,33 +54,42 @@ INLINE void block_q45(const uint8_t *w, size_t b, const struct q8k_row *x, int r
 
 INLINE void block_q4_k(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
 {
-    block_q45(w, b, x, rows, acc, low, false);
+    block_q45(w, NULL, NULL, b, x, rows, acc, low, false);
 }
 
 INLINE void block_q5_k(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
 {
-    block_q45(w, b, x, rows, acc, low, true);
+    block_q45(w, NULL, NULL, b, x, rows, acc, low, true);
 }
 
 /* ---- sub-blocks of 16: Q6_K, Q3_K, Q2_K ---- */
 
-INLINE void block_q6_k(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
+INLINE void parts_q6_k(const uint8_t *w, const uint8_t *low_bits, const struct split *split, size_t b,
+                       const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
 {
+    const size_t rest = split ? 0 : 128; /* place of the fifth and sixth bits, which scales and d follow */
     (void)low;
-    __m256i s16 = _mm256_cvtepi8_epi16(load128(w + 192));
+    __m256i s16 = _mm256_cvtepi8_epi16(load128(w + rest + 64));
     struct scales sc = both_lanes(s16);
     for (int r = 0; r < rows; r++)
         acc[r] = offset_term(s16, x[r].s16 + b * 16, 5);
 #pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
         int u = t % 4;
-        __m256i v = _mm256_and_si256(shifted_right(load256(w + t / 4 * 64 + u % 2 * 32), u / 2 * 4), bytes256(15));
-        __m256i high = load256(w + 128 + t / 4 * 32);
+        const int from = t / 4 * 2 + u % 2;
+        __m256i v = split ? split_bytes(w + 82, low_bits, from, split) : load256(w + 32 * from);
+        v = _mm256_and_si256(shifted_right(v, u / 2 * 4), bytes256(15));
+        __m256i high = load256(w + rest + t / 4 * 32);
         high = u < 2 ? _mm256_slli_epi16(high, 4 - 2 * u) : shifted_right(high, 2 * u - 4);
         v = _mm256_or_si256(v, _mm256_and_si256(high, bytes256(48)));
         for (int r = 0; r < rows; r++)
             acc[r] = scaled_dot(acc[r], v, x[r].q + b * 256 + 32 * t, scale_pair(&sc, t));
     }
+}
+
+INLINE void block_q6_k(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
+{
+    parts_q6_k(w, NULL, NULL, b, x, rows, acc, low);
 }
 
 /* The 16 scales in bytes 2..13 of a Q3_K block's last 16. */
@@ -154,3 +165,33 @@ SUPER_MATMUL(q4_k, 0, true, 1)
 SUPER_MATMUL(q5_k, 0, true, 1)
 SUPER_MATMUL(q6_k, 208, false, 1)
 SUPER_MATMUL(iq4_xs, 0, false, 1)
+
+/* ---- in high and low bits ---- */
+
+INLINE void parts_q4_k(const uint8_t *w, const uint8_t *low_bits, const struct split *split, size_t b,
+                       const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
+{
+    block_q45(w, low_bits, split, b, x, rows, acc, low, false);
+}
+
+INLINE void parts_q5_k(const uint8_t *w, const uint8_t *low_bits, const struct split *split, size_t b,
+                       const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
+{
+    block_q45(w, low_bits, split, b, x, rows, acc, low, true);
+}
+
+#define SUPER_PLANES(type, d_at, has_min)                                                                              \
+    INLINE void planes_rows_##type(const struct shape *s, const struct low_rows *low, uint32_t r, const int rows,      \
+                                   const struct split *split)                                                          \
+    {                                                                                                                  \
+        const struct super_kind kind = {split->high_bytes, d_at, has_min, 1, NULL, split, parts_##type};               \
+        super_rows(s, low, r, rows, &kind);                                                                            \
+    }
+
+SUPER_PLANES(q4_k, 0, true)
+SUPER_PLANES(q5_k, 0, true)
+SUPER_PLANES(q6_k, 80, false)
+PLANES_MATMUL(q4_k, 1, 128, NTX_QKK)
+PLANES_MATMUL(q4_k, 2, 128, NTX_QKK)
+PLANES_MATMUL(q5_k, 2, 128, NTX_QKK)
+PLANES_MATMUL(q6_k, 2, 128, NTX_QKK)

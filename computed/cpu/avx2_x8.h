@@ -6,11 +6,16 @@
 #define NTX_COMPUTED_CPU_AVX2_X8_H
 
 #include "computed/cpu/avx2.h"
+#include "computed/cpu/avx2_planes.h"
 
 enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
 
 /* Sums of block b's products for each row: acc of values, low of minima, each spread over 8 elements. */
 typedef void block_fn(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low);
+
+/* The same of a block in high and low bits. */
+typedef void block_parts_fn(const uint8_t *high, const uint8_t *low_bits, const struct split *split, size_t b,
+                            const struct q8k_row *x, int rows, __m256i *acc, __m256i *low);
 
 /* acc += scale * (w . x) for 32 values; w of 7 bits. */
 INLINE __m256i scaled_dot(__m256i acc, __m256i w, const int8_t *x, __m256i scale)
@@ -58,10 +63,12 @@ struct super_kind {
     bool has_min;
     float factor; /* factor of d, a power of two */
     block_fn *block;
+    const struct split *split;   /* of weights in high and low bits: block_bytes and d_at are those of high bits; */
+    block_parts_fn *block_parts; /* NULL: whole weights */
 };
 
-/* Blocks b .. b + 7 for each row; n of them exist. */
-INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_row *x, const int rows,
+/* Blocks b .. b + 7 for each row; n of them exist. low_bits: of weights in two parts. */
+INLINE void dot_x8(const uint8_t *w, const uint8_t *low_bits, uint32_t b, uint32_t n, const struct q8k_row *x, const int rows,
                    const struct super_kind *kind, __m256 *acc)
 {
     __m256i i[2][8], j[2][8];
@@ -70,9 +77,15 @@ INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_ro
         const uint8_t *p = w + (size_t)(b + (k < n ? k : n - 1)) * kind->block_bytes;
         size_t there = b + (k < n ? k : 0);
         __m256i sum[2], low[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
-        for (size_t at = 0; at < kind->block_bytes; at += 64)
-            _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_T0);
-        kind->block(p, there, x, rows, sum, low);
+        if (kind->split) {
+            const uint8_t *l = low_bits + (size_t)(p - w) / kind->block_bytes * kind->split->low_bytes;
+            prefetch_parts(p, l, 1, kind->split, AHEAD);
+            kind->block_parts(p, l, kind->split, there, x, rows, sum, low);
+        } else {
+            for (size_t at = 0; at < kind->block_bytes; at += 64)
+                _mm_prefetch((const char *)p + AHEAD + at, _MM_HINT_T0);
+            kind->block(p, there, x, rows, sum, low);
+        }
         heads[k] = 0;
         if (kind->d_at == D_SPREAD)
             heads[k] = ntx__spread_half(p + offsetof(struct ntx_block_iq1_m, scales));
@@ -97,21 +110,24 @@ INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8k_ro
     }
 }
 
-INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, const struct super_kind *kind)
+/* low: NULL, or the low bits of weights in two parts. */
+INLINE void super_rows(const struct shape *s, const struct low_rows *low, uint32_t row, const int rows,
+                       const struct super_kind *kind)
 {
     struct q8k_row x[2];
     uint32_t nb = s->n_in / NTX_QKK;
     for (int r = 0; r < rows; r++)
         x[r] = q8k_view(s->x + (row + (size_t)r) * s->x_stride, s->n_in);
     for (uint32_t o = 0; o < s->n_out; o++) {
+        const uint8_t *l = low ? low->w + o * low->row_bytes : NULL;
         __m256 acc[2][2];
         for (int r = 0; r < rows; r++)
             acc[0][r] = acc[1][r] = _mm256_setzero_ps();
         for (uint32_t b = 0; b < nb; b += 8) {
             if (nb - b >= 8)
-                dot_x8(s->w + o * s->row_bytes, b, 8, x, rows, kind, acc[b / 8 % 2]);
+                dot_x8(s->w + o * s->row_bytes, l, b, 8, x, rows, kind, acc[b / 8 % 2]);
             else
-                dot_x8(s->w + o * s->row_bytes, b, nb - b, x, rows, kind, acc[b / 8 % 2]);
+                dot_x8(s->w + o * s->row_bytes, l, b, nb - b, x, rows, kind, acc[b / 8 % 2]);
         }
         for (int r = 0; r < rows; r++)
             s->y[(row + (size_t)r) * s->ldy + o] = join_halves(acc[0][r], acc[1][r]);
@@ -121,8 +137,9 @@ INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, cons
 #define SUPER_ROWS(type, k, d_at, has_min, factor)                                                                     \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
-        const struct super_kind kind = {sizeof(struct ntx_block_##type), d_at, has_min, factor, block_##type};         \
-        super_rows(s, r, k, &kind);                                                                                    \
+        const struct super_kind kind = {sizeof(struct ntx_block_##type), d_at, has_min, factor, block_##type, NULL,    \
+                                        NULL};                                                                         \
+        super_rows(s, NULL, r, k, &kind);                                                                                    \
     }
 #define SUPER_MATMUL(type, d_at, has_min, factor)                                                                      \
     SUPER_ROWS(type, 1, d_at, has_min, factor)                                                                         \

@@ -5,13 +5,7 @@
 #define NTX_COMPUTED_CPU_AVX512_PLANES_H
 
 #include "computed/cpu/avx512.h"
-#include "computed/cpu/planes.h"
-
-/* high_bytes, low_bytes: of a block; low_bytes 0: the high bits alone. low_bits: of a weight. */
-struct split {
-    size_t high_bytes, low_bytes;
-    uint32_t low_bits;
-};
+#include "computed/cpu/split.h"
 
 /* A row of weights; the ends are those of all weights. */
 struct parts {
@@ -86,9 +80,9 @@ INLINE __m512i twice_256(const uint8_t *p) { return _mm512_broadcast_i64x4(_mm25
 INLINE __m512i low_pairs(const uint8_t *high, const uint8_t *low, const uint32_t low_bits)
 {
     if (low_bits == 2)
-        return low ? _mm512_loadu_si512(low) : _mm512_set1_epi64(0x5aa55aa55aa55aa5);
+        return low ? _mm512_loadu_si512(low) : _mm512_set1_epi32(MIDDLE_2);
     const __m512i upper = _mm512_rolv_epi64(twice_256(high + 64), _mm512_set_epi64(0, 0, 0, 0, 1, 1, 1, 1)),
-                  lower = low ? twice_256(low) : _mm512_set1_epi64(0x0ff00ff00ff00ff0);
+                  lower = low ? twice_256(low) : _mm512_set1_epi32(MIDDLE_1);
     return select_bits(0xaa, upper, _mm512_srlv_epi64(lower, _mm512_set_epi64(1, 1, 1, 1, 0, 0, 0, 0)));
 }
 

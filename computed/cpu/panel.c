@@ -101,8 +101,8 @@ INLINE void load_halves(const struct blocks *w, const size_t begin, const size_t
     if (w->split->low_bytes)
         transpose16(w->low, one ? 16 * (g % 2) : 16 * g, lower);
     else
-        for (size_t k = 0; k < 4; k++) /* bytes in turn, as in ntx_planes_join_2 and _1 */
-            lower[k] = dwords512(one ? 0x0ff00ff0 : 0x5aa55aa5);
+        for (size_t k = 0; k < 4; k++)
+            lower[k] = dwords512(one ? MIDDLE_1 : MIDDLE_2);
     if (one) {
         load_dwords(w, begin + 64 + 16 * (g % 2), next);
         for (size_t k = 0; k < 4; k++)
@@ -169,7 +169,7 @@ INLINE void load_split_8(const struct blocks *w, const size_t at, __m512i v[8])
     if (w->split->low_bytes)
         transpose16(w->low, 0, lower);
     for (size_t k = 0; k < 4; k++) {
-        const __m512i l = w->split->low_bytes ? lower[k] : dwords512(0x87788778);
+        const __m512i l = w->split->low_bytes ? lower[k] : dwords512((uint32_t)MIDDLE_4);
         v[k] = select_bits(0xf0, _mm512_slli_epi16(upper[k], 4), l);
         v[4 + k] = select_bits(0xf0, upper[k], _mm512_srli_epi16(l, 4));
     }
@@ -183,7 +183,7 @@ INLINE void load_split_4(const struct blocks *w, const size_t at, __m512i v[4])
     if (w->split->low_bytes)
         load_two_dwords(w->low, 0, lower);
     for (size_t k = 0; k < 2; k++) {
-        const __m512i l = w->split->low_bytes ? lower[k] : dwords512(0x5aa55aa5);
+        const __m512i l = w->split->low_bytes ? lower[k] : dwords512(MIDDLE_2);
         v[k] = select_bits(0xcc, _mm512_slli_epi16(upper[k], 2), l);
         v[2 + k] = select_bits(0xcc, upper[k], _mm512_srli_epi16(l, 2));
     }

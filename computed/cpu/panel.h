@@ -106,12 +106,6 @@ struct panels {
 
 typedef void panels_fn(const void *pass, const struct panels *p);
 
-/* Rows of low bits, of weights in two parts. */
-struct low_rows {
-    const uint8_t *w;
-    size_t row_bytes;
-};
-
 /* Prefetches share t of n of the next weights to the second-level cache; all at once would stall the processor.
  * Prefetches after the weights' end do not fault. */
 INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)

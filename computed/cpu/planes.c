@@ -3,36 +3,49 @@
 
 #include "computed/cpu/kern.h"
 
-#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
 /* few: up to NTX_PLANES_ROWS rows. many: NULL, or for more. */
 struct kernels {
     ntx_planes_fn *few, *many;
 };
-#define DECLARE(WHOLE, whole, low_bits, ...)                                                                           \
+
+#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
+#define DECLARE_512(WHOLE, whole, low_bits, ...)                                                                       \
     ntx_planes_fn ntx__planes512_##whole##_##low_bits, ntx__high512_##whole##_##low_bits,                              \
         ntx__planesvec_##whole##_##low_bits, ntx__highvec_##whole##_##low_bits;
-NTX_PLANES(DECLARE)
-#define KERNELS(WHOLE, whole, low_bits, high_bits, ...)                                                                \
+NTX_PLANES(DECLARE_512)
+#define KERNELS_512(WHOLE, whole, low_bits, high_bits, ...)                                                            \
     [NTX_##WHOLE##_LOW##low_bits] = {ntx__planes512_##whole##_##low_bits, ntx__planesvec_##whole##_##low_bits},        \
     [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high512_##whole##_##low_bits, ntx__highvec_##whole##_##low_bits},
-static const struct kernels kernels_512[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS)};
+static const struct kernels kernels_512[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_512)};
+#endif
+
+#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX2)
+#define DECLARE_256(WHOLE, whole, low_bits, ...)                                                                       \
+    ntx_planes_fn ntx__planes256_##whole##_##low_bits, ntx__high256_##whole##_##low_bits;
+NTX_PLANES(DECLARE_256)
+#define KERNELS_256(WHOLE, whole, low_bits, high_bits, ...)                                                            \
+    [NTX_##WHOLE##_LOW##low_bits] = {ntx__planes256_##whole##_##low_bits, NULL},                                       \
+    [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high256_##whole##_##low_bits, NULL},
+static const struct kernels kernels_256[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_256)};
+#endif
+
 static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_rows)
 {
-    if (ops != &ntx__cpu_avx512 && ops != &ntx__cpu_amx)
-        return NULL;
-    if (n_rows <= NTX_PLANES_ROWS)
-        return kernels_512[type].few;
-    return ops == &ntx__cpu_avx512 ? kernels_512[type].many : NULL;
-}
-#else
-static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_rows)
-{
+    struct kernels k = {NULL, NULL};
+#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
+    if (ops == &ntx__cpu_avx512 || ops == &ntx__cpu_amx)
+        k = kernels_512[type];
+    if (ops == &ntx__cpu_amx)
+        k.many = NULL; /* tiles are faster than vectors, also with weights that are joined first */
+#endif
+#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX2)
+    if (ops == &ntx__cpu_avx2)
+        k = kernels_256[type];
+#endif
     (void)ops;
     (void)type;
-    (void)n_rows;
-    return NULL;
+    return n_rows <= NTX_PLANES_ROWS ? k.few : k.many;
 }
-#endif
 
 void ntx_cpu_multiply_planes(const struct ntx_cpu_ops *ops, const struct ntx_planes_weights *w, const void *x,
                              size_t x_stride, uint32_t n_rows, float *y, size_t ldy, uint8_t *joined)

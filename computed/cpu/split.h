@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* split.h: how weights are split in high and low bits (model/planes.h), for the kernels that read both parts. */
+#ifndef NTX_COMPUTED_CPU_SPLIT_H
+#define NTX_COMPUTED_CPU_SPLIT_H
+
+#include "computed/cpu/planes.h"
+#include "model/planes.h"
+
+/* high_bytes, low_bytes: of a block; low_bytes 0: the high bits alone. low_bits: of a weight. */
+struct split {
+    size_t high_bytes, low_bytes;
+    uint32_t low_bits;
+};
+
+#define SPLIT_OF(whole, bits, n)      {NTX_PLANES_HIGH_BYTES(whole, bits, n), NTX_PLANES_LOW_BYTES(bits, n), bits}
+#define SPLIT_OF_HIGH(whole, bits, n) {NTX_PLANES_HIGH_BYTES(whole, bits, n), 0, bits}
+
+/* The middle, for high bits alone: a dword of the low bits of blocks with 1, 2 or 4 (ntx_planes_join_1, _2, _4). */
+#define MIDDLE_1 0x0ff00ff0
+#define MIDDLE_2 0x5aa55aa5
+#define MIDDLE_4 ((int)0x87788778u)
+
+/* Rows of low bits. */
+struct low_rows {
+    const uint8_t *w;
+    size_t row_bytes;
+};
+
+#endif
