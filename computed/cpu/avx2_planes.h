@@ -13,23 +13,27 @@ INLINE __m256i select_bits(int mask, __m256i yes, __m256i no)
     return _mm256_or_si256(_mm256_and_si256(yes, bytes256(mask)), _mm256_and_si256(no, bytes256(~mask)));
 }
 
-/* The h-th 32 bytes (of 64) of the lower two bits of the nibbles of 128 split bytes, as a block with two low bits has
- * them. high: where the block's high bits begin. */
-INLINE __m256i low_pairs(const uint8_t *high, const uint8_t *low, const int h, const struct split *split)
+/* Both of first = upper << shift where the mask has ones, else lower, and second = upper there, else lower >> shift.
+ * They share a step, since AVX2 has no selection of bits. */
+INLINE void select_two(int mask, __m256i upper, __m256i lower, const int shift, __m256i *first, __m256i *second)
 {
-    if (split->low_bits == 2)
-        return split->low_bytes ? load256(low + 32 * h) : _mm256_set1_epi32(MIDDLE_2);
-    const __m256i upper = load256(high + 64), lower = split->low_bytes ? load256(low) : _mm256_set1_epi32(MIDDLE_1);
-    return h ? select_bits(0xaa, upper, _mm256_srli_epi16(lower, 1))
-             : select_bits(0xaa, _mm256_slli_epi16(upper, 1), lower);
+    const __m256i less = _mm256_srli_epi16(lower, shift), differ = _mm256_xor_si256(upper, less);
+    *second = _mm256_xor_si256(less, _mm256_and_si256(differ, bytes256(mask)));
+    *first = _mm256_xor_si256(lower, _mm256_and_si256(_mm256_slli_epi16(differ, shift), bytes256(mask)));
 }
 
-/* The t-th 32 of 128 split bytes. */
-INLINE __m256i split_bytes(const uint8_t *high, const uint8_t *low, const int t, const struct split *split)
+/* A block's 128 split bytes, whose high bits begin at `high`. */
+INLINE void split_bytes(const uint8_t *high, const uint8_t *low, const struct split *split, __m256i out[4])
 {
-    const __m256i upper = load256(high + t % 2 * 32), lower = low_pairs(high, low, t % 2, split);
-    return t < 2 ? select_bits(0xcc, _mm256_slli_epi16(upper, 2), lower)
-                 : select_bits(0xcc, upper, _mm256_srli_epi16(lower, 2));
+    __m256i pairs[2]; /* the lower two bits of the nibbles, as a block with two low bits has them */
+    if (split->low_bits == 2)
+        for (int h = 0; h < 2; h++)
+            pairs[h] = split->low_bytes ? load256(low + 32 * h) : _mm256_set1_epi32(MIDDLE_2);
+    else
+        select_two(0xaa, load256(high + 64), split->low_bytes ? load256(low) : _mm256_set1_epi32(MIDDLE_1), 1,
+                   &pairs[0], &pairs[1]);
+    for (int h = 0; h < 2; h++)
+        select_two(0xcc, load256(high + 32 * h), pairs[h], 2, &out[h], &out[2 + h]);
 }
 
 /* Prefetches what follows a run of blocks, as far ahead as for the whole type by the time until it is used. */

@@ -209,7 +209,8 @@ INLINE void simple_rows(const struct shape *s, const struct low_rows *low, uint3
         x[r] = q8_view(s->x + (row + (size_t)r) * s->x_stride, s->n_in);
     for (uint32_t o = 0; o < s->n_out; o++) {
         __m256 acc[2][2];
-        dot_blocks(s->w + o * s->row_bytes, low ? low->w + o * low->row_bytes : NULL, s->n_in / NTX_QK, x, rows, kind, acc);
+        dot_blocks(s->w + o * s->row_bytes, low ? low->w + o * low->row_bytes : NULL, s->n_in / NTX_QK, x, rows, kind,
+                   acc);
         for (int r = 0; r < rows; r++)
             s->y[(row + (size_t)r) * s->ldy + o] = join_halves(acc[0][r], acc[1][r]);
     }
@@ -218,9 +219,9 @@ INLINE void simple_rows(const struct shape *s, const struct low_rows *low, uint3
 #define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                               \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
-        const struct simple_kind kind = {sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset,    \
-                                         NULL, NULL};                                                                  \
-        simple_rows(s, NULL, r, k, &kind);                                                                                   \
+        const struct simple_kind kind = {                                                                              \
+            sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset, NULL, NULL};                    \
+        simple_rows(s, NULL, r, k, &kind);                                                                             \
     }
 #define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                                \
     SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                   \
@@ -253,8 +254,7 @@ INLINE __m256i parts_q5_0(const uint8_t *high, const uint8_t *low, const struct 
         l = twice_64(low);
     l = _mm_srlv_epi64(l, _mm_set_epi64x(2, 0));
     const __m128i v = _mm_or_si128(_mm_andnot_si128(pairs, h), _mm_and_si128(pairs, l));
-    return _mm256_or_si256(_mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), bytes256(15)),
-                           fifths(high + 2));
+    return _mm256_or_si256(_mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), bytes256(15)), fifths(high + 2));
 }
 
 INLINE __m256i parts_q8_0(const uint8_t *high, const uint8_t *low, const struct split *split)

@@ -35,14 +35,16 @@ INLINE void block_q45(const uint8_t *w, const uint8_t *low_bits, const struct sp
 {
     const uint8_t *qs = w + (five ? 48 : 16);
     __m128i sm = unpack_scales(load128(w)), mins = _mm_unpackhi_epi8(sm, _mm_setzero_si128());
-    __m256i sc = _mm256_broadcastsi128_si256(sm), fifth = five ? load256(w + 16) : sc;
+    __m256i sc = _mm256_broadcastsi128_si256(sm), fifth = five ? load256(w + 16) : sc, joined[4];
     for (int r = 0; r < rows; r++) {
         acc[r] = _mm256_setzero_si256();
         low[r] = _mm256_zextsi128_si256(_mm_madd_epi16(mins, load128(x[r].s32 + b * 8)));
     }
+    if (split)
+        split_bytes(qs, low_bits, split, joined);
 #pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
-        __m256i v = split ? split_bytes(qs, low_bits, t / 2, split) : load256(qs + t / 2 * 32);
+        __m256i v = split ? joined[t / 2] : load256(qs + t / 2 * 32);
         v = _mm256_and_si256(shifted_right(v, t % 2 * 4), bytes256(15));
         __m256i s = _mm256_shuffle_epi8(sc, _mm256_set1_epi16((short)(0x8000 | t)));
         if (five)
@@ -71,13 +73,16 @@ INLINE void parts_q6_k(const uint8_t *w, const uint8_t *low_bits, const struct s
     (void)low;
     __m256i s16 = _mm256_cvtepi8_epi16(load128(w + rest + 64));
     struct scales sc = both_lanes(s16);
+    __m256i joined[4];
     for (int r = 0; r < rows; r++)
         acc[r] = offset_term(s16, x[r].s16 + b * 16, 5);
+    if (split)
+        split_bytes(w + 82, low_bits, split, joined);
 #pragma GCC unroll 8
     for (int t = 0; t < 8; t++) {
         int u = t % 4;
         const int from = t / 4 * 2 + u % 2;
-        __m256i v = split ? split_bytes(w + 82, low_bits, from, split) : load256(w + 32 * from);
+        __m256i v = split ? joined[from] : load256(w + 32 * from);
         v = _mm256_and_si256(shifted_right(v, u / 2 * 4), bytes256(15));
         __m256i high = load256(w + rest + t / 4 * 32);
         high = u < 2 ? _mm256_slli_epi16(high, 4 - 2 * u) : shifted_right(high, 2 * u - 4);

@@ -68,8 +68,8 @@ struct super_kind {
 };
 
 /* Blocks b .. b + 7 for each row; n of them exist. low_bits: of weights in two parts. */
-INLINE void dot_x8(const uint8_t *w, const uint8_t *low_bits, uint32_t b, uint32_t n, const struct q8k_row *x, const int rows,
-                   const struct super_kind *kind, __m256 *acc)
+INLINE void dot_x8(const uint8_t *w, const uint8_t *low_bits, uint32_t b, uint32_t n, const struct q8k_row *x,
+                   const int rows, const struct super_kind *kind, __m256 *acc)
 {
     __m256i i[2][8], j[2][8];
     uint32_t heads[8] __attribute__((aligned(32)));
@@ -137,9 +137,9 @@ INLINE void super_rows(const struct shape *s, const struct low_rows *low, uint32
 #define SUPER_ROWS(type, k, d_at, has_min, factor)                                                                     \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
-        const struct super_kind kind = {sizeof(struct ntx_block_##type), d_at, has_min, factor, block_##type, NULL,    \
-                                        NULL};                                                                         \
-        super_rows(s, NULL, r, k, &kind);                                                                                    \
+        const struct super_kind kind = {                                                                               \
+            sizeof(struct ntx_block_##type), d_at, has_min, factor, block_##type, NULL, NULL};                         \
+        super_rows(s, NULL, r, k, &kind);                                                                              \
     }
 #define SUPER_MATMUL(type, d_at, has_min, factor)                                                                      \
     SUPER_ROWS(type, 1, d_at, has_min, factor)                                                                         \

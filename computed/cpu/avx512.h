@@ -38,6 +38,12 @@ INLINE __m512i fold_halves(const __m256i v[4])
     return _mm512_add_epi32(_mm512_shuffle_i32x4(a, b, 0x88), _mm512_shuffle_i32x4(a, b, 0xdd));
 }
 
+/* Bits of `yes` where the mask's byte has ones, else of `no`. */
+INLINE __m512i select_bits(int mask, __m512i yes, __m512i no)
+{
+    return _mm512_ternarylogic_epi64(_mm512_set1_epi8((char)mask), yes, no, 0xca);
+}
+
 /* 16 F16 in the low halves of 16 dwords. */
 INLINE __m512 widen_low_halves(__m512i v) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)); }
 

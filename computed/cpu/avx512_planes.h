@@ -67,29 +67,23 @@ INLINE void prefetch_first(const struct planes_call *c, const struct split *s, u
         prefetch_second(first.low, far * s->low_bytes / whole, first.low_end);
 }
 
-/* Bits of `yes` where the mask's byte has ones, else of `no`. */
-INLINE __m512i select_bits(int mask, __m512i yes, __m512i no)
-{
-    return _mm512_ternarylogic_epi64(_mm512_set1_epi8((char)mask), yes, no, 0xca);
-}
-
 INLINE __m512i twice_256(const uint8_t *p) { return _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p)); }
 
 /* The lower two bits of the nibbles of 128 split bytes, as a block with two low bits has them. high: where the block's
- * high bits begin. low NULL: the middle. */
-INLINE __m512i low_pairs(const uint8_t *high, const uint8_t *low, const uint32_t low_bits)
+ * high bits begin. */
+INLINE __m512i low_pairs(const uint8_t *high, const uint8_t *low, const struct split *split)
 {
-    if (low_bits == 2)
-        return low ? _mm512_loadu_si512(low) : _mm512_set1_epi32(MIDDLE_2);
+    if (split->low_bits == 2)
+        return split->low_bytes ? _mm512_loadu_si512(low) : _mm512_set1_epi32(MIDDLE_2);
     const __m512i upper = _mm512_rolv_epi64(twice_256(high + 64), _mm512_set_epi64(0, 0, 0, 0, 1, 1, 1, 1)),
-                  lower = low ? twice_256(low) : _mm512_set1_epi32(MIDDLE_1);
+                  lower = split->low_bytes ? twice_256(low) : _mm512_set1_epi32(MIDDLE_1);
     return select_bits(0xaa, upper, _mm512_srlv_epi64(lower, _mm512_set_epi64(1, 1, 1, 1, 0, 0, 0, 0)));
 }
 
 /* The h-th 64 of 128 split bytes. */
-INLINE __m512i split_half(const uint8_t *high, const uint8_t *low, const int h, const uint32_t low_bits)
+INLINE __m512i split_half(const uint8_t *high, const uint8_t *low, const int h, const struct split *split)
 {
-    const __m512i upper = _mm512_loadu_si512(high), lower = low_pairs(high, low, low_bits);
+    const __m512i upper = _mm512_loadu_si512(high), lower = low_pairs(high, low, split);
     return h ? select_bits(0xcc, upper, _mm512_srli_epi16(lower, 2))
              : select_bits(0xcc, _mm512_slli_epi16(upper, 2), lower);
 }
@@ -105,7 +99,7 @@ INLINE __m512i split_half(const uint8_t *high, const uint8_t *low, const int h, 
                                            uint32_t n_rows, float *y, size_t ldy)                                      \
     {                                                                                                                  \
         const struct planes_call c = {w, x, x_stride, y, ldy};                                                         \
-        const struct split s = {.high_bytes = of_high, .low_bytes = of_low, .low_bits = bits};   \
+        const struct split s = {.high_bytes = of_high, .low_bytes = of_low, .low_bits = bits};                         \
         uint32_t r = 0;                                                                                                \
         prefetch_first(&c, &s, n_rows);                                                                                \
         for (; n_rows - r >= 4; r += 4)                                                                                \

@@ -372,8 +372,7 @@ INLINE __m512i four_times(const uint8_t *p, const uint8_t *next)
 INLINE __m512i pair_parts_q5_0(const uint8_t *high, const uint8_t *next, const uint8_t *low, const uint8_t *next_low)
 {
     uint32_t fifth[2];
-    __m512i h = four_times(high + 6, next + 6),
-            l = low ? four_times(low, next_low) : _mm512_set1_epi32(MIDDLE_2);
+    __m512i h = four_times(high + 6, next + 6), l = low ? four_times(low, next_low) : _mm512_set1_epi32(MIDDLE_2);
     memcpy(&fifth[0], high + 2, 4);
     memcpy(&fifth[1], next + 2, 4);
     h = _mm512_sllv_epi64(h, _mm512_set_epi64(0, 2, 0, 2, 0, 2, 0, 2));
@@ -391,8 +390,7 @@ INLINE __m512i two_times(const uint8_t *p, const uint8_t *next)
 
 INLINE __m512i pair_parts_q8_0(const uint8_t *high, const uint8_t *next, const uint8_t *low, const uint8_t *next_low)
 {
-    __m512i h = two_times(high + 2, next + 2),
-            l = low ? two_times(low, next_low) : _mm512_set1_epi32(MIDDLE_4);
+    __m512i h = two_times(high + 2, next + 2), l = low ? two_times(low, next_low) : _mm512_set1_epi32(MIDDLE_4);
     h = _mm512_sllv_epi64(h, _mm512_set_epi64(0, 0, 4, 4, 0, 0, 4, 4));
     l = _mm512_srlv_epi64(l, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0));
     return _mm512_xor_si512(select_bits(0xf0, h, l), _mm512_set1_epi8((char)0x80));

@@ -22,7 +22,7 @@ INLINE void two_sub_blocks(const struct quad *q, const int k, const int t, const
     const __m256i low = _mm256_set1_epi8(15), top = _mm256_set1_epi8(16);
     const uint8_t *w = q->w[k], *nibbles = w + (five ? 48 : 16);
     if (split) { /* both 32 of a half at once, which serve two t */
-        const __m512i v = split_half(nibbles, split->low_bytes ? q->low[k] : NULL, t / 2, split->low_bits);
+        const __m512i v = split_half(nibbles, q->low[k], t / 2, split);
         const __m512i a = _mm512_and_si512(v, bytes512(15)),
                       b = _mm512_and_si512(_mm512_srli_epi16(v, 4), bytes512(15));
         out[0] = t % 2 ? _mm512_extracti64x4_epi64(a, 1) : _mm512_castsi512_si256(a);
@@ -116,7 +116,7 @@ INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, s
             acc[r][k] = offset_term(s16, x[r].s16 + b * 16, 5);
 #pragma GCC unroll 4
         for (int t = 0; t < 4; t++) {
-            __m512i nibbles = split ? split_half(w + 82, split->low_bytes ? q->low[k] : NULL, t / 2, 2) : load512(w + t / 2 * 64);
+            __m512i nibbles = split ? split_half(w + 82, q->low[k], t / 2, split) : load512(w + t / 2 * 64);
             __m512i v = six_bits(nibbles, w + rest, t), s = spread_scales(s16, t);
             for (int r = 0; r < rows; r++)
                 acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
@@ -263,7 +263,7 @@ SUPER_MATMUL(iq4_xs, false, NULL)
 #define SUPER_PLANES(type, has_min, head)                                                                              \
     INLINE void planes_rows_##type(const struct planes_call *c, uint32_t r, const int rows, const struct split *s)     \
     {                                                                                                                  \
-        super_planes(c, r, rows, s, has_min, head, quad_##type);                      \
+        super_planes(c, r, rows, s, has_min, head, quad_##type);                                                       \
     }
 
 SUPER_PLANES(q4_k, true, head_q45)

@@ -78,8 +78,8 @@ INLINE void load_two_dwords(const uint8_t *const row[PANEL_OUTS], const size_t a
         __m128i pair[4];
         for (size_t k = 0; k < 4; k++) {
             const uint8_t *const *of = row + 8 * h + 2 * k;
-            pair[k] = _mm_castpd_si128(_mm_loadh_pd(
-                _mm_castsi128_pd(_mm_loadl_epi64((const void *)(of[0] + at))), (const void *)(of[1] + at)));
+            pair[k] = _mm_castpd_si128(_mm_loadh_pd(_mm_castsi128_pd(_mm_loadl_epi64((const void *)(of[0] + at))),
+                                                    (const void *)(of[1] + at)));
         }
         rows[h] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_set_m128i(pair[1], pair[0])),
                                      _mm256_set_m128i(pair[3], pair[2]), 1);

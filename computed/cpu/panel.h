@@ -19,8 +19,8 @@
 #define NTX_COMPUTED_CPU_PANEL_H
 
 #include "computed/cpu/avx512.h"
-#include "computed/cpu/avx512_planes.h"
 #include "computed/cpu/interleaved.h"
+#include "computed/cpu/split.h"
 
 enum {
     PANEL_OUTS = 16,
@@ -96,9 +96,9 @@ enum { MAX_SLICES = 2 };
 struct panels {
     struct panel of[MAX_SLICES];
     uint32_t slices, b, n;
-    uint32_t turn, turns_log2;       /* number of the lane in ntx__lane_order; turns that its sum covers */
-    bool first, last; /* panel of its lane */
-    struct {          /* weights to prefetch meanwhile, and their low bits */
+    uint32_t turn, turns_log2; /* number of the lane in ntx__lane_order; turns that its sum covers */
+    bool first, last;          /* panel of its lane */
+    struct {                   /* weights to prefetch meanwhile, and their low bits */
         const uint8_t *at[MAX_SLICES];
         size_t bytes; /* of each slice */
     } next, next_low;
@@ -140,8 +140,8 @@ INLINE void fetch_ahead(struct panels *p, const struct panel_kind *kind, const s
 
 /* Multiplies one or two slices from output o on, lane by lane: each panel by all rows, by `rows`. low: NULL, or the low
  * bits of weights in two parts. */
-INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, const struct low_rows *low, uint32_t o,
-                            uint32_t slices, const void *pass, panels_fn *rows)
+INLINE void multiply_panels(const struct panel_kind *kind, const struct shape *s, const struct low_rows *low,
+                            uint32_t o, uint32_t slices, const void *pass, panels_fn *rows)
 {
     struct panels p;
     const uint32_t blocks = s->n_in / kind->block, most = PANEL_COLS / kind->block;

@@ -12,8 +12,14 @@ struct split {
     uint32_t low_bits;
 };
 
-#define SPLIT_OF(whole, bits, n)      {NTX_PLANES_HIGH_BYTES(whole, bits, n), NTX_PLANES_LOW_BYTES(bits, n), bits}
-#define SPLIT_OF_HIGH(whole, bits, n) {NTX_PLANES_HIGH_BYTES(whole, bits, n), 0, bits}
+#define SPLIT_OF(whole, bits, n)                                                                                       \
+    {                                                                                                                  \
+        NTX_PLANES_HIGH_BYTES(whole, bits, n), NTX_PLANES_LOW_BYTES(bits, n), bits                                     \
+    }
+#define SPLIT_OF_HIGH(whole, bits, n)                                                                                  \
+    {                                                                                                                  \
+        NTX_PLANES_HIGH_BYTES(whole, bits, n), 0, bits                                                                 \
+    }
 
 /* The middle, for high bits alone: a dword of the low bits of blocks with 1, 2 or 4 (ntx_planes_join_1, _2, _4). */
 #define MIDDLE_1 0x0ff00ff0

@@ -330,7 +330,7 @@ static void mm_panels(const struct kind *kind, const struct shape *s, const stru
         static const struct kind kind = {{fill, block, interleaved}, few, least, sums32};                              \
         const struct shape s = {                                                                                       \
             w, x, y, row_bytes, x_stride, ldy, n_out, n_in, (const uint8_t *)w + n_out * row_bytes};                   \
-        mm_panels(&kind, &s, NULL, n_rows, rows_##type);                                                                     \
+        mm_panels(&kind, &s, NULL, n_rows, rows_##type);                                                               \
     }
 
 #define VNNI(type, block, sums32, call)                                                                                \
