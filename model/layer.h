@@ -79,8 +79,9 @@
  *               softmax of their products with w, each divided by its RMS
  *   INPUTS      out = (out + `scale` x the token's entry of the model's       -
  *               table) / sqrt(2)
- *   ROUTE       chooses each row's experts and their weights from in[0]       router, [bias], [choice bias], [token's
- *                                                                             experts], [factor of each expert]
+ *   ROUTE       chooses each row's experts and their weights from in[0]       router, [bias], [choice bias], [the same
+ *                                                                             for images], [token's experts],
+ *                                                                             [factor of each expert]
  *   EXPERTS     out = weighted sum of the row's experts of in[0], plus the    [biases], [shared expert and its gate],
  *               shared expert; with a `width` both have so many values        experts
  *   ADJUGATE    for each of the row's `heads` experts, a run of `width`        gates, ups: a matrix of each group

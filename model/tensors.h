@@ -356,6 +356,7 @@ enum ntx_use {
     X(router, "ffn_gate_inp.weight", EMBD, EXPERTS, RESIDENT)                                                          \
     X(router_bias, "ffn_gate_inp.bias", EXPERTS, ONE, VECTOR)                                                          \
     X(router_select, "exp_probs_b.bias", EXPERTS, ONE, VECTOR)     /* bias for the choice alone */                     \
+    X(router_sees, "exp_probs_b_vl.bias", EXPERTS, ONE, VECTOR)    /* the same for rows of images */                   \
     X(router_scale, "ffn_gate_inp.scale", EMBD, ONE, VECTOR)       /* scale of the norm before it */                   \
     X(expert_scale, "ffn_down_exps.scale", EXPERTS, ONE, VECTOR)   /* factor of each expert's weight */                \
     X(shared_gate, "ffn_gate_inp_shexp.weight", EMBD, ONE, VECTOR) /* a matrix of one row */                           \

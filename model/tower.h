@@ -34,6 +34,7 @@ enum ntx_tower_fit {
     NTX_TOWER_FIT_PADDED,  /* the same sides, at most `size` each, of at most max_pixels, on a canvas */
     NTX_TOWER_FIT_SQUARE,  /* size x size */
     NTX_TOWER_FIT_LONGEST, /* both sides at most size, and multiples of merge x patch */
+    NTX_TOWER_FIT_ROWS,    /* sides are multiples of patch, on a grey canvas, so that its rows are at most most_rows */
     NTX_TOWER_FIT_TILES    /* in at most `tiles` tiles of size x size, and then the whole picture in one more */
 };
 /* A row of the tower without a patch, for each picture or tile; the projector does not get its state. */
@@ -66,6 +67,10 @@ enum ntx_tower_join {
  * in the order of squares from row to row, or from column to column. */
 enum ntx_tower_view { NTX_TOWER_VIEW_WHOLE, NTX_TOWER_VIEW_ROWS, NTX_TOWER_VIEW_COLUMNS };
 
+/* Learned rows around those of a picture. */
+enum { NTX_TOWER_MARK_BEGIN, NTX_TOWER_MARK_END, NTX_TOWER_MARK_LINE, NTX_TOWER_MARK_PAD, NTX_TOWER_MARKS };
+#define NTX_TOWER_LEAD 3u /* rows of padding before the first one (computed/vision/vision.h) */
+
 struct ntx_tower {
     const char *kind; /* "qwen3vl_merger" */
     uint32_t size, patch, merge, tiles;
@@ -91,6 +96,9 @@ struct ntx_tower {
     bool bounded;       /* inputs and outputs of matrices have bounds */
     bool misnamed;      /* the file calls the norms before FFNs attn_post_norm */
     bool swapped;       /* the file calls the first matrix of an FFN "down" and the second "up" */
+    bool marked;        /* rows are woven with learned ones (computed/vision/weave.c), which these tensors are */
+    uint32_t marks[NTX_TOWER_MARKS];
+    uint32_t most_rows; /* of a picture, learned ones included; 0: other numbers bound it */
     uint64_t min_pixels, max_pixels;
     float limit; /* of an FFN's gate and of its factor; 0: none */
     float mean[3], deviation[3];

@@ -314,6 +314,7 @@ static struct ntx_row make_row(struct ntx_engine *e, struct ntx_session *s, uint
     if (token < 0) {
         row.values = ntx_image_spans_values(&s->images, pos, &row.n_deep);
         row.ahead = ntx_image_spans_together(&s->images, pos) - 1;
+        row.behind = ntx_image_spans_before(&s->images, pos);
     }
     row.placed = ntx_image_spans_place(&s->images, pos, row.place);
     return row;

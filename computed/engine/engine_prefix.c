@@ -60,18 +60,46 @@ static void take_over_tokens(struct ntx_engine *e, struct ntx_session *s, uint32
     s->n_kept = n / NTX_KV_BLOCK;
 }
 
+/* Tokens before n of an image whose rows see all of it, whatever a window hides: its K are kept no longer than the
+ * window's, so a text cannot go on within it. */
+static uint32_t begun_image(const struct ntx_session *s, uint32_t n)
+{
+    return s->images.lead ? ntx_image_spans_before(&s->images, n) : 0;
+}
+
+/* Takes over what is kept of the text, but for an image that this ends in. */
+static int begin_shared(struct ntx_engine *e, struct ntx_session *s, uint32_t *n_past)
+{
+    uint32_t n = s->n_tokens, k;
+    int rc;
+    while (!(rc = ntx_prefix_begin(e->prefix, scope_of(s), s->tokens, n, s->reserve, &s->kv, n_past)) &&
+           (k = begun_image(s, *n_past))) {
+        ntx_kv_seq_free(s->kv);
+        s->kv = NULL;
+        n = *n_past - k + 1;
+    }
+    return rc;
+}
+
+static void return_to(struct ntx_session *s, uint32_t n)
+{
+    s->n_past = ntx_kv_return(s->kv, n);
+    for (uint32_t k = begun_image(s, s->n_past); k; k = begun_image(s, s->n_past))
+        s->n_past = ntx_kv_return(s->kv, s->n_past - k);
+    s->n_exact = NTX_MIN(s->n_exact, s->n_past);
+}
+
 /* Goes on from its KV. Others may share the block where it was cut back: it is copied, or computed again if there is no
  * room for a copy. */
 static int continue_kv(struct ntx_session *s)
 {
     /* after rejected drafts, state goes back to the begin of their pass */
-    s->n_past = ntx_kv_return(s->kv, s->n_past);
+    return_to(s, s->n_past);
     uint32_t whole = NTX_ROUND_DOWN(s->n_past, NTX_KV_BLOCK);
     int rc = ntx_kv_own(s->kv, s->n_past);
     if (rc != -EAGAIN || whole == s->n_past)
         return rc;
-    s->n_past = ntx_kv_return(s->kv, whole);
-    s->n_exact = NTX_MIN(s->n_exact, s->n_past);
+    return_to(s, whole);
     return ntx_kv_own(s->kv, s->n_past);
 }
 
@@ -86,7 +114,7 @@ int ntx__engine_begin(struct ntx_engine *e, struct ntx_session *s)
     if (!e->prefix || s->kind != NTX_SESSION_GENERATE)
         return ntx_kv_seq_promise(e->l->kv, s->reserve, NULL, 0, &s->kv);
     ntx__engine_prefix_store_find(e, scope_of(s), s->tokens, s->n_tokens);
-    int rc = ntx_prefix_begin(e->prefix, scope_of(s), s->tokens, s->n_tokens, s->reserve, &s->kv, &n_past);
+    int rc = begin_shared(e, s, &n_past);
     if (!rc)
         take_over_tokens(e, s, n_past);
     return rc;

@@ -259,6 +259,7 @@ static int read_form(struct placing *x)
     const struct ntx_vision_text *t = ntx_images_text(x->p->images);
     x->p->spans.mrope = t->mrope;
     x->p->spans.bidirectional = t->bidirectional;
+    x->p->spans.lead = t->lead;
     if ((rc = read_between(x, t->row_end, &x->row_end)) || (rc = read_between(x, t->tile_end, &x->tile_end)) ||
         (rc = read_between(x, t->line_end, &x->line_end)))
         return rc;

@@ -214,6 +214,8 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     if (p->n < 0)
         return ntx_err_set(err, p->n, "%s", p->err.text);
     s->n_tokens -= ends;
+    if (p->spans.lead)
+        p->n = (int)(n = ntx_image_spans_align(&p->spans, s->n_tokens, p->ids, n));
     int rc = choose_adapter(s, e, m, err);
     if (rc) {
         s->n_tokens = had;

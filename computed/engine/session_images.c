@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/util.h"
 
@@ -39,9 +40,27 @@ int ntx_image_spans_join(struct ntx_image_spans *x, struct ntx_image_spans *more
     }
     x->mrope |= more->mrope;
     x->bidirectional |= more->bidirectional;
+    x->lead = NTX_MAX(x->lead, more->lead);
     free(more->span);
     *more = (struct ntx_image_spans){0};
     return 0;
+}
+
+/* Each group of lead + 1 positions ends with the row behind the padding. */
+uint32_t ntx_image_spans_align(struct ntx_image_spans *x, uint32_t before, int32_t *ids, uint32_t n)
+{
+    uint32_t left_out = 0;
+    for (uint32_t k = 0; k < x->n; k++) {
+        struct ntx_image_span *s = &x->span[k];
+        const uint32_t from = s->at, out = s->first || !x->lead ? 0 : (before + from - left_out) % (x->lead + 1),
+                       to = k + 1 < x->n ? x->span[k + 1].at : n;
+        s->at -= left_out;
+        left_out += out;
+        s->n -= out;
+        s->first += out;
+        memmove(ids + s->at, ids + from + out, (to - from - out) * sizeof *ids);
+    }
+    return n - left_out;
 }
 
 void ntx_image_spans_cut(struct ntx_image_spans *x, uint32_t n_tokens)
@@ -127,6 +146,12 @@ uint32_t ntx_image_spans_together(const struct ntx_image_spans *x, uint32_t i)
 {
     const struct ntx_image_span *s = x->bidirectional ? span_before(x, i) : NULL;
     return s && i < s->at + s->n ? s->at + s->n - i : 1;
+}
+
+uint32_t ntx_image_spans_before(const struct ntx_image_spans *x, uint32_t i)
+{
+    const struct ntx_image_span *s = x->bidirectional ? span_before(x, i) : NULL;
+    return s && i < s->at + s->n ? i - s->at : 0;
 }
 
 uint32_t ntx_image_spans_most(const struct ntx_image_spans *x)

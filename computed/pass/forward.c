@@ -190,6 +190,9 @@ static int check_batch(struct ntx_forward *f, const struct ntx_batch *b)
         if (r->pos >= f->c.ctx || r->pos >= ntx_kv_seq_room(r->kv))
             return ntx_err_set(err, -EINVAL, "position %u is beyond the context of %u", r->pos,
                                NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv)));
+        if (r->behind > r->pos || r->behind >= f->c.max_rows || r->ahead >= f->c.max_rows)
+            return ntx_err_set(err, -EINVAL, "row %u: a block of %u positions before it and %u behind it", i, r->behind,
+                               r->ahead);
         if (r->ahead && (r->n_path || (r->rounded && f->c.device) ||
                          r->pos + (uint64_t)r->ahead >= NTX_MIN(f->c.ctx, ntx_kv_seq_room(r->kv))))
             return ntx_err_set(err, -EINVAL,

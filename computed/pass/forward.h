@@ -57,8 +57,9 @@ struct ntx_row {
     uint32_t n_path;
     const uint32_t *path; /* of exact rows */
     /* Of a block of rows that see one another: so many later positions, all in this pass, are visible, too. Without a
-     * path, and over K and V only. */
-    uint32_t ahead;
+     * path, and over K and V only. `behind`: so many earlier positions are of the same block; where attention reads
+     * pooled K, a window hides none of them. */
+    uint32_t ahead, behind;
     struct ntx_kv_seq *kv; /* rows of one pass that share a kv have increasing slots */
     float *logits;         /* [n_vocab] logits go here, or NULL */
     struct ntx_best *few;  /* or only the largest here, where the CPU of one machine computes them (best.h) */

@@ -213,7 +213,7 @@ static uint64_t most_listed_k(const struct ntx_forward_config *cfg, const struct
 {
     const struct ntx_hparams *hp = &cfg->model->hp;
     if (hp->v_is_k)
-        return NTX_MIN(hp->window, cfg->ctx) + (uint64_t)cfg->ctx / NTX_POOL_OVERLAPS + 1;
+        return NTX_MIN((uint64_t)hp->window + cfg->max_rows, cfg->ctx) + (uint64_t)cfg->ctx / NTX_POOL_OVERLAPS + 1;
     return hp->index.block && m->max_topk ? ntx_index_reach(hp) : m->max_topk;
 }
 

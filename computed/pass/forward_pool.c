@@ -184,19 +184,20 @@ uint8_t *ntx__pooled(const struct ntx_forward *f, const struct ntx_kv_seq *kv, u
                : (uint8_t *)ntx_kv_k(kv, layer, 0, pos) + (size_t)place * 2 * f->hp->head_k;
 }
 
-/* The window's slots, and then the pooled K. */
+/* The slots of the window and of the row's image, and then the pooled K. */
 void ntx__attend_pooled(const struct ntx_forward *f, const struct ntx_step *s, uint32_t row,
                         const struct ntx__lane *lane, struct ntx_attn *a)
 {
     const struct ntx_row *r = &f->b->rows[row];
     const size_t bytes = ntx_kv_k_bytes(r->kv, f->layer) / NTX_KV_BLOCK;
-    const uint32_t from = r->pos + 1 > s->attend.window ? r->pos + 1 - s->attend.window : 0,
+    const uint32_t within = r->pos + 1 > s->attend.window ? r->pos + 1 - s->attend.window : 0,
+                   from = NTX_MIN(within, r->pos - r->behind), to = r->pos + r->ahead,
                    all = s->attend.every ? (r->pos + 1) / s->attend.every : 0;
     const bool has_topk = s->attend.topk && ntx__has_topk(f, row);
     const uint32_t more = has_topk ? f->m.n_topk[row] : all,
                    *which = has_topk ? f->m.topk + (size_t)row * f->m.max_topk : NULL;
     uint32_t n = 0;
-    for (uint32_t pos = from; pos <= r->pos; pos++)
+    for (uint32_t pos = from; pos <= to; pos++)
         lane->topk_k[n++] = (const uint8_t *)ntx_kv_k(r->kv, f->layer, 0, pos) + pos % NTX_KV_BLOCK * bytes;
     for (uint32_t k = 0; k < more; k++)
         lane->topk_k[n++] = ntx__pooled(f, r->kv, which ? which[k] : k, s->attend.every, false);

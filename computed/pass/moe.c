@@ -134,13 +134,22 @@ void ntx__moe_leave_groups(const struct ntx_router *r, float *p, const float *mo
     }
 }
 
-static float take_largest(struct ntx_forward *f, const struct ntx_router *r, float *p, uint32_t *id, float *weight)
+static bool is_image(const struct ntx_forward *f, uint32_t i) { return f->b->rows[f->m.live[i]].values; }
+
+/* The bias of the row's choice, or NULL. */
+static const float *choice_bias(const struct ntx_forward *f, uint32_t i)
+{
+    return is_image(f, i) && f->vec[NTX_T_router_sees] ? f->vec[NTX_T_router_sees] : f->vec[NTX_T_router_select];
+}
+
+static float take_largest(struct ntx_forward *f, const struct ntx_router *r, const float *more, float *p, uint32_t *id,
+                          float *weight)
 {
     const uint32_t n = f->hp->n_expert;
     float sum = 0;
-    ntx__moe_leave_groups(r, p, f->vec[NTX_T_router_select], n);
+    ntx__moe_leave_groups(r, p, more, n);
     for (uint32_t k = 0; k < f->hp->n_expert_used; k++) {
-        uint32_t e = take_best(p, f->vec[NTX_T_router_select], n);
+        uint32_t e = take_best(p, more, n);
         sum += p[e];
         insert_sorted(id, weight, k, e, p[e]);
         p[e] = TAKEN;
@@ -151,7 +160,7 @@ static float take_largest(struct ntx_forward *f, const struct ntx_router *r, flo
 /* The experts of the row's token, from the table; NULL: the router selects. */
 static const int32_t *numbers_of(const struct ntx_forward *f, uint32_t i)
 {
-    const float *all = f->vec[NTX_T_token_experts];
+    const float *all = is_image(f, i) ? NULL : f->vec[NTX_T_token_experts];
     return all ? (const int32_t *)(const void *)all + (size_t)f->b->rows[f->m.live[i]].token * f->hp->n_expert_used
                : NULL;
 }
@@ -213,8 +222,8 @@ static void choose_row(struct ntx_forward *f, uint32_t i, unsigned thread)
         keep_scores(f, i, p, f->vec[NTX_T_router_bias]);
     ntx__moe_scores(f, r, p);
     if (tells && !by_logits)
-        keep_scores(f, i, p, f->vec[NTX_T_router_select]);
-    sum = f->vec[NTX_T_token_experts] ? take_numbered(f, p, id, weight) : take_largest(f, r, p, id, weight);
+        keep_scores(f, i, p, choice_bias(f, i));
+    sum = numbers_of(f, i) ? take_numbered(f, p, id, weight) : take_largest(f, r, choice_bias(f, i), p, id, weight);
     float by = r->norm ? 1 / NTX_MAX(sum, NTX_LEAST_WEIGHTS) : 1;
     for (uint32_t k = 0; k < hp->n_expert_used; k++)
         weight[k] = weight[k] * by * r->scale * (f->vec[NTX_T_expert_scale] ? f->vec[NTX_T_expert_scale][id[k]] : 1);
@@ -504,6 +513,8 @@ static int check_numbers(struct ntx_forward *f)
 {
     const uint32_t used = f->hp->n_expert_used;
     for (uint32_t i = 0; f->vec[NTX_T_token_experts] && i < f->n_live; i++) {
+        if (!numbers_of(f, i))
+            continue;
         uint32_t *id = f->m.moe.id + (size_t)i * used;
         memcpy(id, numbers_of(f, i), used * sizeof *id);
         int rc = ntx_numbers_check(f->c.model, f->layer, f->b->rows[f->m.live[i]].token, id, &f->c.weights->error);
@@ -513,8 +524,8 @@ static int check_numbers(struct ntx_forward *f)
     return 0;
 }
 
-static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_select, NTX_T_expert_scale,
-                                              NTX_T_token_experts};
+static const enum ntx_tensor with_router[] = {NTX_T_router_bias, NTX_T_router_select, NTX_T_router_sees,
+                                              NTX_T_expert_scale, NTX_T_token_experts};
 #define N_WITH_ROUTER (sizeof with_router / sizeof *with_router)
 
 /* The host does not need the routing: neither a reader of the next layer's experts, nor a watcher. */

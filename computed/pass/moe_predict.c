@@ -134,6 +134,8 @@ static uint32_t list_numbered(struct ntx_forward *f, uint32_t layer, const uint3
         return 0;
     for (uint32_t i = 0; i < n_rows * used; i++) {
         const uint32_t row = rows ? rows[i / used] : i / used;
+        if (f->b->rows[row].values)
+            continue; /* the router selects */
         uint32_t at = 0,
                  e = (uint32_t)((const int32_t *)(const void *)all)[(size_t)f->b->rows[row].token * used + i % used];
         while (at < n && list[at] != e)

@@ -136,6 +136,64 @@ static void tiles_content(const struct ntx_picture_rule *r, double w, double h, 
     *ch = by_w < by_h ? fmax(1, fmin(floor(h * by_w), most_h)) : most_h;
 }
 
+/* ---- DeepSeek V4 */
+
+#define WIDE  8  /* times as wide as high: a wider picture is stretched */
+#define LEAD  3  /* rows before a picture, at most, that belong to it */
+#define LEAST 16 /* rows: fewer are not tried */
+
+static uint64_t rows_of_size(const struct ntx_picture_rule *r, double w, double h)
+{
+    const double square = (double)r->factor * r->merge;
+    return ntx_picture_rows((uint64_t)ceil(w / square), (uint64_t)ceil(h / square));
+}
+
+/* The largest sides of this shape that seem to have `rows` rows. */
+static void fit_budget(const struct ntx_picture_rule *r, double w, double h, double rows, double *fw, double *fh)
+{
+    const double f = r->factor, square = f * r->merge, ratio = h / w, most_w = sqrt((rows - 2) / ratio + 0.25) - 0.5,
+                 most_h = most_w * ratio;
+    if (most_w < 1) {
+        *fw = square;
+        *fh = 2 * floor(floor((rows - 2) / 2) / 2) * square;
+    } else if (most_h < 2) {
+        *fw = fmax(floor((rows - 2) / 2) - 1, 2) * square;
+        *fh = 2 * square;
+    } else {
+        const double by = fmin(floor(most_w) * square / w, 2 * floor(floor(most_h) / 2) * square / h);
+        *fw = floor(w * by / f) * f;
+        *fh = floor(h * by / f) * f;
+    }
+}
+
+/* Sides are whole numbers after each step. */
+static void fit_rows(const struct ntx_picture_rule *r, double w, double h, double *fw, double *fh)
+{
+    const uint32_t most = r->most_rows - LEAD;
+    w = fmin(w, h * WIDE);
+    if (w * h < (double)r->min_pixels) {
+        const double by = sqrt((double)r->min_pixels / (w * h));
+        w = floor(w * by);
+        h = floor(h * by);
+    }
+    *fw = align_up(w, r->factor);
+    *fh = align_up(h, r->factor);
+    for (uint32_t rows = most; rows >= LEAST && rows_of_size(r, *fw, *fh) > most; rows--)
+        fit_budget(r, w, h, rows, fw, fh);
+    if (rows_of_size(r, *fw, *fh) > most)
+        *fw = *fh = 0;
+}
+
+static void rows_content(double w, double h, double fw, double fh, double *cw, double *ch)
+{
+    if (w >= WIDE * h)
+        return;
+    if (w / h > fw / fh)
+        *ch = fmin(fmax(1, nearbyint(h / w * fw)), fh);
+    else if (w / h < fw / fh)
+        *cw = fmin(fmax(1, nearbyint(w / h * fh)), fw);
+}
+
 void ntx__picture_content(const struct ntx_picture_rule *r, uint32_t width, uint32_t height,
                           const struct ntx_fitted *fit, uint32_t *own_width, uint32_t *own_height)
 {
@@ -146,6 +204,8 @@ void ntx__picture_content(const struct ntx_picture_rule *r, uint32_t width, uint
         padded_content(r, width, height, &w, &h);
     else if (r->fit == NTX_FIT_TILES)
         tiles_content(r, width, height, fit->width, fit->height, &w, &h);
+    else if (r->fit == NTX_FIT_ROWS)
+        rows_content(width, height, fit->width, fit->height, &w, &h);
     *own_width = (uint32_t)w;
     *own_height = (uint32_t)h;
 }
@@ -176,6 +236,8 @@ static void fit_by_rule(const struct ntx_picture_rule *r, double w, double h, do
         fit_longest(r, w, h, fw, fh);
     else if (r->fit == NTX_FIT_TILES)
         fit_tiles(r, w, h, fw, fh);
+    else if (r->fit == NTX_FIT_ROWS)
+        fit_rows(r, w, h, fw, fh);
 }
 
 int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, struct ntx_fitted *out,

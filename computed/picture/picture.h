@@ -43,9 +43,13 @@ enum ntx_picture_fit {
     NTX_FIT_MULTIPLE, /* Qwen: both sides multiples of `factor`, pixels within [min_pixels, max_pixels] */
     NTX_FIT_FILL,     /* Gemma 4: the same, but as many pixels as max_pixels allow, also of a small picture */
     NTX_FIT_SQUARE,   /* Gemma 3: size x size */
-    NTX_FIT_CANVAS,  /* GLM-5.3-Flash: sides multiples of `factor`, pixels within bounds; the picture is made smaller if
+    NTX_FIT_CANVAS, /* GLM-5.3-Flash: sides multiples of `factor`, pixels within bounds; the picture is made smaller if
                          it must, and larger below min_pixels, and lies in the upper left corner, on black */
-    NTX_FIT_PADDED,  /* Kimi: the same without min_pixels; sides at most `size`, max_pixels are of whole patches */
+    NTX_FIT_PADDED, /* Kimi: the same without min_pixels; sides at most `size`, max_pixels are of whole patches */
+    /* DeepSeek V4: sides multiples of `factor`, enlarged below min_pixels. Squares of merge x merge such multiples
+     * become rows, with one more for each line of them and some around all, at most most_rows. The picture keeps its
+     * shape and lies in the middle, on grey; one that is 8 times as wide as high, or more, is stretched. */
+    NTX_FIT_ROWS,
     NTX_FIT_LONGEST, /* Pixtral: the longest side at most `size`, both multiples of `factor` */
     /* Llama 4: at most `tiles` tiles of size x size that are a rectangle; the picture keeps its shape, is enlarged only
      * below `size`, and lies in the upper left corner, on black. Beside more than one tile there is the whole picture,
@@ -60,6 +64,7 @@ struct ntx_picture_rule {
     enum ntx_picture_fit fit;
     uint32_t factor, size, patch; /* patch: for NTX_FIT_PADDED */
     uint32_t tiles;
+    uint32_t merge, most_rows; /* for NTX_FIT_ROWS */
     uint64_t min_pixels, max_pixels;
     enum ntx_picture_filter filter;
     float mean[3], deviation[3]; /* of values between 0 and 1; per channel, in the order of RGB */
@@ -70,6 +75,14 @@ struct ntx_fitted { /* pixels that the model sees of a picture */
     uint32_t width, height;
     uint32_t over_width, over_height; /* of the whole picture, beside its tiles; 0: none */
 };
+
+/* Rows of `columns` x `rows` squares with the learned ones: a row behind each line, lines in pairs, one before all and
+ * one behind; their number is even in pairs, else two more follow. Source: llama.cpp's mtmd. */
+static inline uint64_t ntx_picture_rows(uint64_t columns, uint64_t rows)
+{
+    const uint64_t pairs = (rows + 1) / 2 * (columns + 1);
+    return 1 + 2 * pairs + pairs % 2 * 2 + 1;
+}
 
 /* -EINVAL: no picture of this shape can be fitted. */
 int ntx_picture_size(const struct ntx_picture_rule *r, uint32_t width, uint32_t height, struct ntx_fitted *out,

@@ -9,6 +9,8 @@
 #include "common/util.h"
 #include "computed/picture/picture_impl.h"
 
+enum { GREY = 127 };
+
 #define WEIGHT_BITS 22 /* behind the point: 32 less 8 of a sample, and 2 for sums that overshoot */
 
 /* The inputs of each output along one direction. */
@@ -196,7 +198,7 @@ static void normalise(const struct ntx_picture_rule *r, const uint8_t *rgb, size
             planes[c * pixels + i] = normalise_one(r, rgb[3 * i + c], c);
 }
 
-/* Resizes a picture into the upper left corner of a black one. */
+/* Resizes a picture into the upper left corner of a black one, or into the middle of a grey one. */
 static int resize_into(const struct ntx_picture_rule *r, const struct ntx_picture *p, const struct ntx_fitted *fit,
                        uint8_t *rgb)
 {
@@ -207,9 +209,12 @@ static int resize_into(const struct ntx_picture_rule *r, const struct ntx_pictur
     const size_t line = 3 * (size_t)own_width;
     uint8_t *own = malloc(line * own_height);
     const int rc = own ? ntx__picture_resize(p, own_width, own_height, r->filter, own) : -ENOMEM;
-    memset(rgb, 0, 3 * (size_t)fit->width * fit->height);
+    const bool middle = r->fit == NTX_FIT_ROWS;
+    const uint32_t left = middle ? (uint32_t)nearbyint((fit->width - own_width) * 0.5) : 0,
+                   top = middle ? (uint32_t)nearbyint((fit->height - own_height) * 0.5) : 0;
+    memset(rgb, middle ? GREY : 0, 3 * (size_t)fit->width * fit->height);
     for (uint32_t y = 0; !rc && y < own_height; y++)
-        memcpy(rgb + 3 * (size_t)fit->width * y, own + line * y, line);
+        memcpy(rgb + 3 * ((size_t)fit->width * (top + y) + left), own + line * y, line);
     free(own);
     return rc;
 }

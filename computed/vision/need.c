@@ -33,6 +33,11 @@ static int measure_square(const struct ntx_vision *v, uint32_t side, uint64_t *e
 static int measure_largest(const struct ntx_vision *v, uint64_t *encode, uint64_t *image, struct ntx_err *err)
 {
     const struct ntx_picture_rule *r = ntx_vision_rule(v);
+    if (r->most_rows) { /* two lines have the fewest learned rows */
+        const uint32_t square = r->merge * r->factor;
+        measure(v, &(struct ntx_fitted){.width = r->most_rows / 2 * square, .height = 2 * square}, encode, image);
+        return 0;
+    }
     const uint64_t squares = r->max_pixels / r->factor / r->factor * (r->fit == NTX_FIT_PADDED ? 2 : 1);
     if (!squares)
         return measure_square(v, NTX_PICTURE_SIDE, encode, image, err);
@@ -48,7 +53,8 @@ int ntx_vision_need_of(const struct ntx_vision *v, uint64_t ram, struct ntx_visi
         rc = measure_largest(v, &largest, &largest_image, err);
     if (rc)
         return rc;
-    if (ntx_vision_rule(v)->fit == NTX_FIT_FILL) { /* whatever its size: most shapes hold more than a square */
+    if (ntx_vision_rule(v)->fit == NTX_FIT_FILL ||
+        ntx_vision_rule(v)->fit == NTX_FIT_ROWS) { /* whatever its size: most shapes hold more than a square */
         usual = largest;
         usual_image = largest_image;
     }

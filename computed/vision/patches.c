@@ -231,10 +231,13 @@ static void join_state(const struct ntx_tower *t, const float *state, uint32_t k
 static void join_square(const struct ntx_tower *t, const struct ntx__patches *p, const struct ntx__patches_part *a,
                         const float *states, size_t k, float *out)
 {
-    const uint32_t parts = 1 + t->n_deep, n = t->merge * t->merge, across = a->columns / t->merge;
+    const uint32_t parts = 1 + t->n_deep, n = t->merge * t->merge, across = (a->columns + t->merge - 1) / t->merge;
     const size_t part = (size_t)n * t->state, row = k / across * t->merge, column = k % across * t->merge;
+    memset(out, 0, parts * part * sizeof *out); /* what a square at the border lacks */
     for (uint32_t i = 0; i < n; i++) {
         const size_t at = (row + i / t->merge) * a->columns + column + i % t->merge;
+        if (row + i / t->merge >= a->rows || column + i % t->merge >= a->columns)
+            continue;
         for (uint32_t d = 0; d < parts; d++)
             join_state(t, states + ((size_t)p->row_of[a->first + at] * parts + d) * t->state, i, out + d * part);
     }
@@ -247,7 +250,7 @@ void ntx__patches_join(const struct ntx_tower *t, const struct ntx__patches *p, 
     size_t before = 0; /* squares of earlier parts */
     for (uint32_t i = 0; i < p->n_parts; i++) {
         const struct ntx__patches_part *a = &p->part[i];
-        const size_t n = (size_t)(a->columns / t->merge) * (a->rows / t->merge);
+        const size_t n = ntx__squares(t, a->columns * t->patch, a->rows * t->patch);
         for (size_t k = first > before ? first - before : 0; k < n && before + k < first + squares; k++)
             join_square(t, p, a, states, k, out + (before + k - first) * each);
         before += n;

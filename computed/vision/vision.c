@@ -37,6 +37,7 @@ struct ntx_vision {
     struct ntx_gguf *gguf;
     struct part parts[NTX_TOWER_PARTS]; /* of those that the tower has */
     const struct ntx_tower *t;
+    float *marks; /* learned rows, or NULL */
     struct ntx_picture_rule rule;
     struct ntx_vision_text text;
     uint64_t pass;
@@ -113,7 +114,7 @@ uint64_t ntx_vision_weights(const struct ntx_vision *v, bool streamed)
         if (c)
             all += streamed ? ntx__windows_tables(c) : ntx_ram_weights_pick_bytes(c);
     }
-    return ntx_gguf_header_bytes(v->gguf) + all;
+    return ntx_gguf_header_bytes(v->gguf) + all + (v->t->marked ? NTX_TOWER_MARKS * v->t->out * sizeof(float) : 0);
 }
 
 static uint64_t weight_bytes(const struct ntx_vision *v) { return ntx_vision_weights(v, v->c.streams); }
@@ -138,6 +139,11 @@ static uint64_t count_patches(const struct ntx_tower *t, const struct ntx_fitted
            (uint64_t)(size->over_width / t->patch) * (size->over_height / t->patch);
 }
 
+static uint64_t count_squares(const struct ntx_tower *t, const struct ntx_fitted *size)
+{
+    return ntx__squares(t, size->width, size->height) + ntx__squares(t, size->over_width, size->over_height);
+}
+
 /* Tiles, and the whole picture beside them. */
 static uint64_t count_parts(const struct ntx_tower *t, const struct ntx_fitted *size)
 {
@@ -148,12 +154,13 @@ static uint64_t count_parts(const struct ntx_tower *t, const struct ntx_fitted *
 uint64_t ntx_vision_bytes(const struct ntx_vision *v, const struct ntx_fitted *size)
 {
     const struct ntx_tower *t = v->t;
-    const uint64_t patches = count_patches(t, size), squares = patches / t->merge / t->merge,
+    const uint64_t patches = count_patches(t, size), squares = count_squares(t, size),
                    n = patches + (t->extra == NTX_TOWER_EXTRA_NONE ? 0 : count_parts(t, size));
     if (n > UINT32_MAX)
         return UINT64_MAX;
     const uint64_t states = n * (1 + t->n_deep) * t->embd * sizeof(float),
-                   rows = squares * v->parts[NTX_TOWER_PROJECTS].model->hp.n_embd * sizeof(float),
+                   rows = (squares + (t->marked ? ntx__woven_rows(t, size) : 0)) *
+                          v->parts[NTX_TOWER_PROJECTS].model->hp.n_embd * sizeof(float),
                    first = part_bytes(v, &v->parts[NTX_TOWER_SEES], (uint32_t)NTX_MAX(n, 1u)),
                    last = part_bytes(v, &v->parts[NTX_TOWER_PROJECTS], (uint32_t)NTX_MAX(squares, 1u)),
                    converted = t->converted ? n * t->state * sizeof(float) : 0,
@@ -220,9 +227,11 @@ static struct ntx_picture_rule rule_of(const struct ntx_tower *t)
         [NTX_TOWER_FIT_AREA] = NTX_FIT_MULTIPLE, [NTX_TOWER_FIT_FILL] = NTX_FIT_FILL,
         [NTX_TOWER_FIT_CANVAS] = NTX_FIT_CANVAS, [NTX_TOWER_FIT_PADDED] = NTX_FIT_PADDED,
         [NTX_TOWER_FIT_SQUARE] = NTX_FIT_SQUARE, [NTX_TOWER_FIT_LONGEST] = NTX_FIT_LONGEST,
-        [NTX_TOWER_FIT_TILES] = NTX_FIT_TILES};
+        [NTX_TOWER_FIT_ROWS] = NTX_FIT_ROWS,     [NTX_TOWER_FIT_TILES] = NTX_FIT_TILES};
     struct ntx_picture_rule r = {.fit = fits[t->fit],
-                                 .factor = t->patch * t->merge,
+                                 .factor = t->marked ? t->patch : t->patch * t->merge,
+                                 .merge = t->merge,
+                                 .most_rows = t->most_rows,
                                  .size = t->size,
                                  .patch = t->patch,
                                  .tiles = t->tiles,
@@ -290,6 +299,7 @@ static int open_parts(struct ntx_vision *v, struct ntx_err *err)
                                        .line_end = v->t->line_end,
                                        .whole = v->t->whole,
                                        .mrope = v->t->mrope,
+                                       .lead = v->t->marked ? NTX_TOWER_LEAD : 0,
                                        .bidirectional = v->t->bidirectional && !reads_in_order(v->c.text)};
     if (v->c.text && v->t->glm_begin && !strncmp(v->c.text->hp.arch, "glm", 3)) {
         v->text.begin = v->t->glm_begin;
@@ -311,7 +321,7 @@ static int read_weights(struct ntx_vision *v, struct ntx_err *err)
     for (int i = 0; i < NTX_TOWER_PARTS && !rc; i++)
         if (v->parts[i].model)
             rc = read_part(v, &v->parts[i], err);
-    return rc;
+    return rc || !v->t->marked ? rc : ntx__marks_read(v->t, v->gguf, v->c.fd, &v->marks, err);
 }
 
 int ntx_vision_open(const struct ntx_vision_config *c, struct ntx_vision **out, struct ntx_err *err)
@@ -351,6 +361,7 @@ void ntx_vision_close(struct ntx_vision *v)
     for (int i = 0; i < NTX_TOWER_PARTS; i++)
         close_part(v, &v->parts[i]);
     ntx_gguf_free(v->gguf);
+    free(v->marks);
     free(v);
 }
 
@@ -371,6 +382,9 @@ struct ntx_vision_grid ntx_vision_grid_of(const struct ntx_vision *v, const stru
 {
     const uint32_t square = v->t->patch * v->t->merge, width = v->t->tiles ? v->t->size : size->width,
                    height = v->t->tiles ? v->t->size : size->height;
+    if (v->t->marked)
+        return (struct ntx_vision_grid){
+            .across = 1, .down = 1, .columns = (uint32_t)ntx__woven_rows(v->t, size), .rows = 1};
     return (struct ntx_vision_grid){.across = size->width / width,
                                     .down = size->height / height,
                                     .columns = width / square,
@@ -506,25 +520,41 @@ static int convert_states(struct ntx_vision *v, uint32_t n, float **states, stru
     return 0;
 }
 
-static int project_squares(struct ntx_vision *v, const struct ntx__patches *patches, const float *states,
-                           struct ntx_vision_rows *out, struct ntx_err *err)
+/* out: [n] rows, one for each square */
+static int project_squares(struct ntx_vision *v, const struct ntx__patches *patches, const float *states, size_t n,
+                           float *out, struct ntx_err *err)
 {
     struct part *p = &v->parts[NTX_TOWER_PROJECTS];
-    const size_t in = ntx_tower_in(p->model), n = ntx_vision_grid_rows(&out->grid);
+    const size_t in = ntx_tower_in(p->model), width = p->model->hp.n_embd;
     const uint32_t most = part_rows(v, p, (uint32_t)n);
     struct ntx_row *rows = malloc(most * sizeof *rows);
     float *joined = malloc(most * in * sizeof *joined);
-    out->values = malloc(n * out->width * sizeof *out->values);
-    int rc = rows && joined && out->values ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %zu rows", n);
+    int rc = rows && joined ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %zu rows", n);
     for (size_t first = 0, some; first < n && !rc; first += some) {
         some = NTX_MIN(n - first, most);
         ntx__patches_join(v->t, patches, states, first, some, joined);
         for (size_t i = 0; i < some; i++)
-            rows[i] = (struct ntx_row){.state = joined + i * in, .left = out->values + (first + i) * out->width};
+            rows[i] = (struct ntx_row){.state = joined + i * in, .left = out + (first + i) * width};
         rc = run_part(v, p, rows, (uint32_t)some, err);
     }
     free(rows);
     free(joined);
+    return rc;
+}
+
+/* The rows that the text gets. */
+static int make_rows(struct ntx_vision *v, const struct ntx__patches *patches, const float *states,
+                     const struct ntx_fitted *size, struct ntx_vision_rows *out, struct ntx_err *err)
+{
+    const size_t n = ntx_vision_grid_rows(&out->grid), squares = count_squares(v->t, size);
+    float *own = v->t->marked ? malloc(squares * out->width * sizeof *own) : NULL;
+    out->values = malloc(n * out->width * sizeof *out->values);
+    int rc = out->values && (own || !v->t->marked) ? 0 : ntx_err_set(err, -ENOMEM, "no memory for %zu rows", n);
+    if (!rc)
+        rc = project_squares(v, patches, states, squares, own ? own : out->values, err);
+    if (!rc && own)
+        ntx__weave(v->t, size, v->marks, own, out->values);
+    free(own);
     return rc;
 }
 
@@ -560,13 +590,13 @@ int ntx_vision_encode(struct ntx_vision *v, const struct ntx_pixels *pixels, con
         !(states = malloc((size_t)p.n * (1 + v->t->n_deep) * v->t->embd * sizeof *states)))
         rc = ntx_err_set(err, -ENOMEM, "no memory for a picture of %u x %u pixels", pixels->size.width,
                          pixels->size.height);
-    atomic_store(&v->todo, count_chunks(v, p.n, (uint32_t)ntx_vision_grid_rows(&rows.grid)));
+    atomic_store(&v->todo, count_chunks(v, p.n, (uint32_t)count_squares(v->t, &pixels->size)));
     if (!rc)
         rc = see_patches(v, &p, pixels, states, err);
     if (!rc && v->t->converted)
         rc = convert_states(v, p.n, &states, err);
     if (!rc)
-        rc = project_squares(v, &p, states, &rows, err);
+        rc = make_rows(v, &p, states, &pixels->size, &rows, err);
     ntx__patches_free(&p);
     free(states);
     atomic_store(&v->done, 0);

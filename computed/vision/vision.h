@@ -58,11 +58,14 @@ struct ntx_vision_text {
     const char *whole;       /* before the rows of the whole picture, which follows the tiles or is alone */
     bool mrope;              /* positions are by row and column of the grid (M-RoPE) */
     bool bidirectional;      /* rows of one picture see one another (Gemma 3) */
+    uint32_t lead;           /* rows of padding before a picture's others (DeepSeek V4). So many are left out that the
+                                row behind them is at the end of a group of lead + 1 positions */
 };
 const struct ntx_vision_text *ntx_vision_text(const struct ntx_vision *v);
 
 /* The rows of a picture: the grids of its tiles, from the left and then from the top, and behind them that of the whole
- * picture. A picture that is not cut is one tile. */
+ * picture. A picture that is not cut is one tile. Where learned rows stand among the others (weave.c), all are one
+ * line. */
 struct ntx_vision_grid {
     uint32_t across, down;            /* tiles */
     uint32_t columns, rows;           /* of a tile's grid; its row r, column c is row r * columns + c of the tile */

@@ -3,7 +3,8 @@
  *
  *   vision.c    opens and checks projector files, and runs both parts of a tower
  *   windows.c   weights that are read anew for each picture
- *   patches.c   a picture as rows: their order, blocks, positions and pixels; squares of states */
+ *   patches.c   a picture as rows: their order, blocks, positions and pixels; squares of states
+ *   weave.c     rows with learned ones around and between them */
 #ifndef NTX_COMPUTED_VISION_VISION_IMPL_H
 #define NTX_COMPUTED_VISION_VISION_IMPL_H
 
@@ -19,6 +20,7 @@
  * the stage (computed/weights/stage.h). Fixed chunks (vectors, the table of positions) are read before them. Chunks
  * that the pass holds together (ntx_forward_spans) are in one window. */
 #define NTX__WINDOW_SLOTS 2u
+struct ntx_gguf;
 struct ntx__windows {
     struct ntx_weights w; /* first: it is one */
     const struct ntx_chunks *chunks;
@@ -79,5 +81,16 @@ void ntx__patches_pixels(const struct ntx_tower *t, const struct ntx__patches *p
  * `squares` squares from `first` on. */
 void ntx__patches_join(const struct ntx_tower *t, const struct ntx__patches *p, const float *states, size_t first,
                        size_t squares, float *out);
+
+/* Squares of patches; those at a border may be incomplete. */
+uint64_t ntx__squares(const struct ntx_tower *t, uint32_t width, uint32_t height);
+
+/* Learned rows: [NTX_TOWER_MARKS][t->out] of the projector file. */
+int ntx__marks_read(const struct ntx_tower *t, const struct ntx_gguf *g, int fd, float **marks, struct ntx_err *err);
+/* Rows of a picture of these pixels, with the learned ones. */
+uint64_t ntx__woven_rows(const struct ntx_tower *t, const struct ntx_fitted *size);
+/* rows: [columns x rows of the grid][t->out], values: [ntx__woven_rows][t->out]. */
+void ntx__weave(const struct ntx_tower *t, const struct ntx_fitted *size, const float *marks, const float *rows,
+                float *values);
 
 #endif

@@ -688,6 +688,9 @@ static int check_tower(const struct ntx_gguf *g, struct ntx_model *const *parts,
     for (int i = 0; used && i < NTX_TOWER_PARTS; i++)
         if (parts[i])
             mark_used(parts[i], used);
+    const struct ntx_tower *t = parts[NTX_TOWER_SEES]->hp.tower;
+    for (int i = 0; used && t->marked && i < NTX_TOWER_MARKS; i++)
+        used[t->marks[i]] = 1;
     for (uint64_t i = 0; i < n && !rc; i++)
         if (!used[i] && !is_of_others(ntx_gguf_tensor_at(g, i)->name))
             rc = ntx_err_set(err, -ENOTSUP, "tensor '%s' has no place in a tower of the kind %s of %u layers",

@@ -98,6 +98,7 @@
     X(tower_gemma3, "gemma3")                                                                                          \
     X(tower_minimax, "minimax_m3")                                                                                     \
     X(tower_llama4, "llama4")                                                                                          \
+    X(tower_deepseek4v, "deepseek4v")                                                                                  \
     X(tower_mimovl, "mimovl")                                                                                          \
     X(tower_gemma4, "gemma4v")                                                                                         \
     X(tower_pixtral, "pixtral")
@@ -267,6 +268,7 @@ void ntx__add_dense_normed(const struct ntx_model *m, uint32_t l, struct ntx_lay
 struct ntx__experts {                             /* features of a layer's experts besides router and three matrices */
     enum ntx_ffn_act act;
     enum ntx__presence biases, choice;      /* biases of router and experts; bias of the choice alone */
+    enum ntx__presence sees;                /* another bias of the choice, for rows of images */
     bool weighs_input;                      /* weights multiply the experts' input, not their output */
     enum ntx__presence numbered;            /* a table has the experts of each token */
     enum ntx__presence shared, shared_gate; /* the shared expert, and its gate */

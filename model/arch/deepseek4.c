@@ -4,8 +4,8 @@
  * Hyper-connections before and after attention and experts (computed/pass/hyper_connections.c). All heads share one
  * K, which is also V. A row sees a window of them, and pooled K that stand for 4 positions each, of which an indexer
  * chooses, or for 128 (computed/pass/forward_pool.c). Since V is rotated like K, the output of attention is rotated
- * back. The first layers' experts depend on the token alone. Layers without pooled K have a RoPE base of their own,
- * without YaRN; YaRN scales no magnitudes. */
+ * back. The first layers' experts depend on the token alone; rows of images are routed there, too, by a bias of theirs.
+ * Layers without pooled K have a RoPE base of their own, without YaRN; YaRN scales no magnitudes. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -228,6 +228,7 @@ static void deepseek4_layer(const struct ntx_model *m, uint32_t at, struct ntx_l
     const bool numbered = at < hp->n_token_experts;
     const struct ntx__experts experts = {.act = NTX_FFN_SILU,
                                          .choice = numbered ? NTX__NEVER : NTX__ALWAYS,
+                                         .sees = NTX__MAYBE,
                                          .numbered = numbered ? NTX__ALWAYS : NTX__NEVER,
                                          .shared = NTX__ALWAYS};
     if (!at)
@@ -272,5 +273,4 @@ const struct ntx__arch ntx__arch_deepseek4 = {
     .own = {"attention.q_lora_rank", "attention.sliding_window", "attention.indexer.head_count",
             "attention.indexer.top_k", "attention.compress_ratios", "nextn_predict_layers", "hash_layer_count",
             "hyper_connection.count", "swiglu_clamp_exp", "swiglu_clamp_shexp"},
-    .unread = {"exp_probs_b_vl.bias"}, /* the router's bias for tokens of images, besides exp_probs_b.bias */
 };

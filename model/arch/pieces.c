@@ -439,6 +439,7 @@ void ntx__add_route(const struct ntx_model *m, struct ntx_layer *l, const struct
     ntx__takes(s, NTX_T_router, NTX__ALWAYS);
     ntx__takes(s, NTX_T_router_bias, has->biases);
     ntx__takes(s, NTX_T_router_select, has->choice);
+    ntx__takes(s, NTX_T_router_sees, has->sees);
     ntx__takes(s, NTX_T_token_experts, has->numbered);
 }
 

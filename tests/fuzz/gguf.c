@@ -53,8 +53,11 @@ static void use_tower(const struct ntx_gguf *g, uint64_t file_bytes)
         !converts != !t->converted || (converts && converts->hp.n_embd != t->state) ||
         projects->hp.n_embd != t->out * (1 + t->n_deep) ||
         (t->fit == NTX_TOWER_FIT_AREA && t->min_pixels > t->max_pixels) ||
-        (t->table == NTX_TOWER_TABLE_EXACT && t->side * t->patch != t->size))
+        (t->table == NTX_TOWER_TABLE_EXACT && t->side * t->patch != t->size) || (t->marked && !t->most_rows))
         abort();
+    for (int i = 0; t->marked && i < NTX_TOWER_MARKS; i++)
+        if (t->marks[i] >= ntx_gguf_n_tensors(g) || ntx_gguf_tensor_at(g, t->marks[i])->bytes != t->out * sizeof(float))
+            abort();
     for (int i = 0; i < NTX_TOWER_PARTS; i++)
         if (parts[i])
             use_chunks(parts[i], file_bytes);

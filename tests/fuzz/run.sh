@@ -51,7 +51,7 @@ seeds_gguf() {
         "--arch mmproj-kimik25 --state-width 16" "--arch mmproj-gemma4v --state-width 16" \
         "--arch mmproj-gemma3 --state-width 16" "--arch mmproj-pixtral --state-width 16" \
         "--arch mmproj-llama4 --state-width 16" "--arch mmproj-minimax_m3 --state-width 16" \
-        "--arch mmproj-mimovl --layers 3 --state-width 16" \
+        "--arch mmproj-mimovl --layers 3 --state-width 16" "--arch mmproj-deepseek4v --state-width 16" \
         "--arch dflash --taps 0,1 --window 7"; do
         n=$((n + 1))
         # shellcheck disable=SC2086

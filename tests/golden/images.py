@@ -5,8 +5,8 @@
   images.py BIN              writes images.json, which the test engine-images-golden reads
 
 A text is a list of parts: so many tokens, or a grid [columns, rows] of an image. Rows are fed as embeddings: with
-M-RoPE at the places of mtmd_helper_image_get_decoder_pos, for Gemma 3 without a causal mask, as mtmd does it. It needs
-llama-cpp-python, as make.py does.
+M-RoPE at the places of mtmd_helper_image_get_decoder_pos, for Gemma 3 and DeepSeek V4 without a causal mask, as mtmd
+does it. It needs llama-cpp-python, as make.py does.
 """
 
 import ctypes
@@ -25,6 +25,11 @@ N_VALUES = 8
 
 PLAIN = '--layers 4 --embd 128 --ff 192 --heads 4 --kv 2 --type F32'
 SECTIONED = PLAIN + ' --head-dim 48'
+POOLED = (
+    '--layers 4 --embd 128 --heads 4 --kv 1 --head-dim 64 --rotated 32 --q-lora 96 --o-parts 2 --o-lora 48 --window 8 '
+    '--hashed 1 --index-heads 12 --index-most 9 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 192 --biases '
+    '--type F32 --seed 5'
+)
 TEXTS = {
     'between': [5, [4, 3], 6],
     'first': [[3, 5], 4],
@@ -39,7 +44,9 @@ CASES = [
     ('qwen35', PLAIN + ' --attention-every 2 --delta-head 32', 0, 1),
     ('gemma3', PLAIN + ' --head-dim 32 --window 16', 0, 0),
     ('llama', PLAIN, 0, 0),
+    ('deepseek4', POOLED, 0, 0),
 ]
+WHOLE = 'gemma3', 'deepseek4'  # whose rows of an image see one another
 
 
 def token(i, n_vocab):
@@ -127,7 +134,7 @@ def main():
             subprocess.run([os.path.join(sys.argv[1], 'ntx-mkmodel'), *options.split(), path], check=True)
             model = load(path, arch, deep)
             for name, parts in TEXTS.items():
-                got = logits(model, parts, deep, mrope, arch == 'gemma3')
+                got = logits(model, parts, deep, mrope, arch in WHOLE)
                 n_vocab = got.shape[1]
                 picked = [k * n_vocab // N_VALUES for k in range(N_VALUES)]
                 cases.append(
@@ -136,7 +143,7 @@ def main():
                         'options': options,
                         'deep': deep,
                         'mrope': bool(mrope),
-                        'whole': arch == 'gemma3',
+                        'whole': arch in WHOLE,
                         'parts': parts,
                         'sd': round(float(got.std()), 5),
                         'logits': [[round(float(v), 5) for v in row[picked]] for row in got],

@@ -8,6 +8,7 @@ sees a picture. Sources: the published configurations and tensors, and llama.cpp
 import json
 import os
 
+import numpy as np
 import safetensors.torch
 import torch
 from torch import nn
@@ -167,3 +168,83 @@ class MiMoVL(Tower):
             x = self.block(i, x[order], angles[order], seen)[torch.argsort(order)]
         x = F.layer_norm(x, x.shape[-1:], self.w('visual.merger.ln_q.weight'), eps=1e-6).reshape(-1, 4 * self.HIDDEN)
         return self.linear('visual.merger.mlp.2', F.gelu(self.linear('visual.merger.mlp.0', x)))
+
+
+class DeepSeek4V(Tower):
+    """The tower of DeepSeek-V4-Flash-Vision, its projector, and the learned rows around a picture's."""
+
+    HIDDEN, FF, HEADS, PATCH, MERGE, OUT, LAYERS = 96, 104, 4, 14, 3, 192, 3
+
+    def __init__(self):
+        super().__init__()
+        self.config = {
+            'architectures': ['DeepseekV4ForCausalLM'],
+            'hidden_size': self.OUT,
+            'num_hidden_layers': 1,
+            'vision_n_layers': self.LAYERS,
+            'vision_dim': self.HIDDEN,
+            'vision_n_heads': self.HEADS,
+            'vision_inter_dim': self.FF,
+            'vision_patch_size': self.PATCH,
+            'vision_downsample_ratio': self.MERGE,
+            'vision_min_pixels': 14 * 14 * 9,
+            'vision_max_n_token': 384,
+            'vision_max_wh_ratio': 8,
+        }
+        self.add('vision.patch_embed.proj.weight', self.HIDDEN, 3 * self.PATCH**2)
+        for i in range(self.LAYERS):
+            block = f'vision.blocks.{i}.'
+            self.add(block + 'norm1.weight', self.HIDDEN)
+            self.add(block + 'norm2.weight', self.HIDDEN)
+            self.add(block + 'attn.wqkv.weight', 3 * self.HIDDEN, self.HIDDEN)
+            self.add(block + 'attn.wo.weight', self.HIDDEN, self.HIDDEN)
+            self.add(block + 'mlp.w1.weight', 2 * self.FF, self.HIDDEN)
+            self.add(block + 'mlp.w2.weight', self.HIDDEN, self.FF)
+        self.add('vision.norm.weight', self.HIDDEN)
+        for name, n_out, n_in in (('w1', 100, 9 * self.HIDDEN), ('w2', self.OUT, 100)):
+            self.add(f'aligner.{name}.weight', n_out, n_in)
+            self.add(f'aligner.{name}.bias', n_out)
+        for name in ('newline', 'start', 'end', 'pad'):
+            self.add('image_' + name, self.OUT)
+
+    def block(self, i, x, angles):
+        name = f'vision.blocks.{i}.'
+        qkv = self.linear(name + 'attn.wqkv', rms(x, self.w(name + 'norm1.weight')))
+        q, k, v = (part.unflatten(-1, (self.HEADS, -1)) for part in qkv.chunk(3, -1))
+        x = x + self.linear(name + 'attn.wo', attend(turn(q, angles), turn(k, angles), v))
+        gate, up = self.linear(name + 'mlp.w1', rms(x, self.w(name + 'norm2.weight'))).chunk(2, -1)
+        return x + self.linear(name + 'mlp.w2', F.silu(gate) * up)
+
+    def is_learned(self, rows):
+        marks = [self.w('image_' + name).detach().numpy() for name in ('newline', 'start', 'end', 'pad')]
+        return np.any([(rows == mark).all(1) for mark in marks], axis=0)
+
+    def weave(self, rows):
+        """rows: [lines, columns, width]. Three rows of padding, as at position 0; lines in pairs, column by column."""
+        mark = {name: self.w('image_' + name) for name in ('newline', 'start', 'end', 'pad')}
+        out = [mark['pad']] * 3 + [mark['start']]
+        lines = [[*line, mark['newline']] for line in rows]
+        if len(lines) % 2:
+            lines.append([mark['pad']] * len(lines[0]))
+        for above, below in zip(lines[::2], lines[1::2]):
+            for pair in zip(above, below):
+                out += pair
+        if len(lines) // 2 * len(lines[0]) % 2:
+            out += [mark['pad']] * 2
+        return torch.stack([*out, mark['end']])
+
+    def see(self, pixels):
+        p = self.PATCH
+        rows, columns = pixels.shape[1] // p, pixels.shape[2] // p
+        x = pixels.reshape(3, rows, p, columns, p).permute(1, 3, 0, 2, 4).reshape(rows * columns, -1)
+        x = self.linear('vision.patch_embed.proj', x)
+        at = torch.cartesian_prod(torch.arange(rows), torch.arange(columns))
+        angles = angles_of(at[:, 0], at[:, 1], self.HIDDEN // self.HEADS)
+        for i in range(self.LAYERS):
+            x = self.block(i, x, angles)
+        x = rms(x, self.w('vision.norm.weight')).reshape(rows, columns, -1).permute(2, 0, 1)
+        down, across = -(-rows // 3), -(-columns // 3)
+        x = F.pad(x, (0, 3 * across - columns, 0, 3 * down - rows))
+        x = F.unfold(x[None], 3, stride=3)[0].T
+        x = self.linear('aligner.w2', F.gelu(self.linear('aligner.w1', x)))
+        return self.weave(x.reshape(down, across, -1))

@@ -16,12 +16,14 @@ import numpy as np
 
 import make
 
+AROUND = {'gemma3': '\n\n%s\n\n'}  # as transformers has it; mtmd has none
+BEGIN = {'deepseek4v': '<s>'}  # mtmd aligns pictures as if there were no BOS, unless the text has it
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), 'system', 'server'))
 import images_cases as cases  # noqa: E402
 
 
-def answer(model, projector, parts, around):
+def answer(model, projector, parts, around, begin):
     p = M.mtmd_context_params_default()
     p.use_gpu, p.n_threads, p.warmup, p.print_timings, p.flash_attn_type = False, 1, False, False, 0
     p.media_marker = M.mtmd_default_marker()
@@ -30,13 +32,13 @@ def answer(model, projector, parts, around):
     c.n_ctx, c.n_batch, c.n_ubatch, c.n_threads, c.n_threads_batch, c.flash_attn_type = 512, 512, 512, 1, 1, 0
     c.type_k = c.type_v = 0
     lctx = L.llama_init_from_model(model, c)
-    text = cases.text_of(parts, around % p.media_marker.decode()).encode()
+    text = (begin + cases.text_of(parts, around % p.media_marker.decode())).encode()
     pictures = [x for x in parts if not isinstance(x, str)]
     bitmaps = [
         M.mtmd_bitmap_init(w, h, (ctypes.c_uint8 * len(rgb)).from_buffer_copy(rgb))
         for w, h, rgb in (cases.pixels(*p) for p in pictures)
     ]
-    chunks, given = M.mtmd_input_chunks_init(), M.mtmd_input_text(text, len(text), True, True)
+    chunks, given = M.mtmd_input_chunks_init(), M.mtmd_input_text(text, len(text), not begin, True)
     all_bitmaps = (M.mtmd_bitmap_p_ctypes * len(bitmaps))(*bitmaps)
     assert M.mtmd_tokenize(ctx, chunks, ctypes.byref(given), all_bitmaps, len(bitmaps)) == 0
     past, out, gaps = L.llama_pos(0), [], []
@@ -71,9 +73,9 @@ def main():
                 over[0].key, over[0].tag, over[0].value.val_i64 = b'qwen3vl.n_deepstack_layers', 0, 1
                 p.kv_overrides = over
             model = L.llama_model_load_from_file(text.encode(), p)
-            around = '\n\n%s\n\n' if kind == 'gemma3' else '%s'  # as transformers has it; mtmd has none
-            for name in cases.TEXTS:
-                got, gap = answer(model, projector, cases.parts_of(kind, name), around)
+            around = AROUND.get(kind, '%s')
+            for name in cases.texts_of(kind):
+                got, gap = answer(model, projector, cases.parts_of(kind, name), around, BEGIN.get(kind, ''))
                 print('%-16s "%s": %s, a gap of %.2g of the spread' % (kind, name, got, gap), flush=True)
 
 

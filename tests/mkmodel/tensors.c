@@ -119,6 +119,7 @@ static const struct {
     {NTX_T_expert_gate, 0, 1, OF_EMBD, false, false},
     {NTX_T_expert_up, 0, 1, OF_EMBD, false, false},
     {NTX_T_router_select, 0, 0.2f, PLAIN, false, false},
+    {NTX_T_router_sees, 0, 0.5f, PLAIN, false, false},
     {NTX_T_router_bias, 0, 1, PLAIN, false, false},
     {NTX_T_expert_down_bias, 0, 0.3f, PLAIN, false, false},
     {NTX_T_expert_gate_bias, 0, 4, PLAIN, false, false},
@@ -289,8 +290,8 @@ static bool wants_optional(const struct mk_options *o, enum ntx_tensor t)
          bias = t == NTX_T_q_bias || t == NTX_T_k_bias || t == NTX_T_v_bias;
     bool always = !strcmp(o->arch, "qwen2moe"); /* published files have all of them */
     return t == NTX_T_layer_scale || t == NTX_T_expert_scale || t == NTX_T_latent_norm ||
-           ((t == NTX_T_router_select || t == NTX_T_sinks) && o->biases) || (norm && o->qk_norms) ||
-           (bias && (o->biases || always));
+           ((t == NTX_T_router_select || t == NTX_T_router_sees || t == NTX_T_sinks) && o->biases) ||
+           (norm && o->qk_norms) || (bias && (o->biases || always));
 }
 
 static bool takes(const struct mk_options *o, const struct ntx_layer *l, enum ntx_tensor t)

@@ -16,6 +16,7 @@ static const struct kind {
     bool head_norms, sum_norms, bounds, limit, kimi; /* norms of heads, of sums; bounds of matrices, of FFNs */
     bool pre, extra;                                 /* a norm before the layers; a row without a patch */
     bool bands;                                      /* of patches that one sees, in some layers */
+    bool marks;                                      /* learned rows around those of a picture */
     const char *post, *merge_key;                    /* the norm behind the last layer, or NULL */
 } kinds[] = {
     {.name = "qwen2vl_merger",
@@ -97,6 +98,14 @@ static const struct kind {
      .bands = true,
      .post = "v.post_ln",
      .merge_key = "spatial_merge_size"},
+    {.name = "deepseek4v",
+     .gated = true,
+     .rms = true,
+     .fused = true,
+     .silu = true,
+     .marks = true,
+     .post = "v.post_ln",
+     .merge_key = "projector.scale_factor"},
     {.name = "minimax_m3",
      .two_moments = true,
      .biases = true,
@@ -280,6 +289,15 @@ static void add_projector(struct maker *m)
         add_matrix_of(m, "mm.merger.fc2", HIDDEN, out, true);
         return;
     }
+    if (m->k->marks) {
+        static const char *const marks[] = {"v.token_embd.img_start", "v.token_embd.img_end", "v.image_newline",
+                                            "v.token_embd.img_pad"};
+        for (int i = 0; i < 4; i++)
+            mk_tensor_add(m->f, marks[i], NTX_F32, out, 0, 1);
+        add_matrix_of(m, "mm.1", square, HIDDEN, true);
+        add_matrix_of(m, "mm.2", HIDDEN, out, true);
+        return;
+    }
     if (m->k->kimi) {
         add_tower_norm(m, "mm.input_norm", m->state, true);
         add_matrix_of(m, "mm.1", square, HIDDEN, true);
@@ -353,6 +371,8 @@ static void add_tower_keys(struct maker *m)
     }
     if (m->k->bands)
         add_bands(m);
+    if (m->k->marks)
+        tower_number(m, "image_min_pixels", 64 * MERGE * PATCH * MERGE * PATCH);
     if (m->k->windows)
         tower_number(m, "n_wa_pattern", 2);
     mk_kv_f32(m->f, "clip.vision.attention.layer_norm_epsilon", 1e-5f);

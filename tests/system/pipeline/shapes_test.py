@@ -80,10 +80,8 @@ ARCHS = {
     "grok": "--experts 3",
     "grovemoe": "--experts 4 --shared-ff 32",
 }
-# Tensors that published files have, and that only images or sounds use: of any architecture an encoder in the same
-# file; and in each layer of some.
+# Tensors that published files have, and that only images or sounds use: an encoder in the same file.
 EVERYWHERE = ("v.patch_embd.weight", "v.blk.0.attn_q.weight", "mm.0.bias", "a.conv1d.1.weight")
-IN_LAYERS = {"deepseek4": ("exp_probs_b_vl.bias",)}
 SECTIONS = {"qwen35", "qwen35moe", "qwen4exp", "qwen2vl", "qwen3vl", "qwen3vlmoe", "glm4", "bailingmoe3"}  # its own key
 
 
@@ -112,8 +110,7 @@ def bend(g, arch):
             n += 1
     if arch not in SECTIONS:
         g.keys[arch.encode() + b".rope.dimension_sections"] = (ARR, (I32, [3, 3, 2, 0]))
-    layers = g.keys[arch.encode() + b".block_count"][1]
-    for name in EVERYWHERE + tuple("blk.%d.%s" % (l, x) for x in IN_LAYERS.get(arch, ()) for l in range(layers)):
+    for name in EVERYWHERE:
         g.tensors[name.encode()] = [
             (32, 1) if name.endswith("bias") else (32, 32),
             0,

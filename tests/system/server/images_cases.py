@@ -60,6 +60,18 @@ MODELS = {
             "joined": [478, 339, 422, 357],
         },
     ),
+    "deepseek4v": (  # mtmd gives no logits behind a picture's own rows
+        "--arch deepseek4 --heads 4 --head-dim 64 --rotated 32 --q-lora 96 --o-parts 2 --o-lora 48 --window 16 "
+        "--hashed 1 --index-heads 12 --experts 8 --experts-used 3 --expert-ff 96 --shared-ff 192 --biases --seed 11",
+        (),
+        0,
+        {
+            "first": [438, 85, 378, 118],
+            "between": [296, 265, 297, 42],
+            "two": [279, 492, 168, 312],
+            "joined": [103, 498, 541, 497],
+        },
+    ),
     "pixtral": (
         "--arch llama --seed 8",
         ("[IMG_BREAK]", "[IMG_END]"),
@@ -73,6 +85,10 @@ MODELS = {
         },
     ),
 }
+
+
+def texts_of(kind):
+    return MODELS[kind][3]
 
 
 def parts_of(kind, name):

@@ -206,6 +206,9 @@ static void places(void)
     CHECK_EQ(ntx_image_spans_together(&x, 2), 6);
     CHECK_EQ(ntx_image_spans_together(&x, 7), 1);
     CHECK_EQ(ntx_image_spans_together(&x, 10), 3);
+    CHECK_EQ(ntx_image_spans_before(&x, 1), 0);
+    CHECK_EQ(ntx_image_spans_before(&x, 7), 5);
+    CHECK_EQ(ntx_image_spans_before(&x, 10), 1);
     CHECK_EQ(ntx_image_spans_most(&x), 6);
     CHECK(!ntx_image_spans_values(&x, 8, &deep) && ntx_image_spans_values(&x, 10, &deep) && deep == DEEP);
     CHECK(ntx_image_spans_values(&x, 10, &deep) == x.span[1].image->values + WIDTH);
@@ -214,6 +217,35 @@ static void places(void)
     place_is(&x, 13, 10, 10, 10);
     ntx_image_spans_free(&x);
     ntx_images_free(s);
+}
+
+/* Rows of padding before two images, behind 0 to 3 tokens: the row behind the padding is at the end of four. */
+static void alignment(void)
+{
+    enum { LEAD = 3, N = 20, FIRST = 2, SECOND = 11 };
+    for (uint32_t before = 0; before < 4; before++) {
+        struct ntx_images *s = store(&causal, "", 1 << 20, 0);
+        struct ntx_image_spans x = {.lead = LEAD};
+        int32_t ids[N];
+        for (int32_t i = 0; i < N; i++)
+            ids[i] = i;
+        CHECK_EQ(ntx_image_spans_add(&x, FIRST, 6, 0, get(s, 0, wide)), 0);
+        CHECK_EQ(ntx_image_spans_add(&x, SECOND, 6, 0, get(s, 0, wide)), 0);
+        const uint32_t n = ntx_image_spans_align(&x, before, ids, N);
+        CHECK_EQ(N - n, x.span[0].first + x.span[1].first);
+        for (uint32_t k = 0; k < 2; k++) {
+            const struct ntx_image_span *p = &x.span[k];
+            const uint32_t begin = p->at + LEAD - p->first;
+            CHECK_EQ((before + begin) % (LEAD + 1), LEAD);
+            CHECK_EQ(p->n, 6 - p->first);
+            CHECK_EQ(ids[begin], (k ? SECOND : FIRST) + LEAD);
+            CHECK_EQ(ids[p->at - 1], (k ? SECOND : FIRST) - 1);
+            CHECK_EQ(ids[p->at + p->n], (k ? SECOND : FIRST) + 6);
+        }
+        CHECK_EQ(ids[n - 1], N - 1);
+        ntx_image_spans_free(&x);
+        ntx_images_free(s);
+    }
 }
 
 /* ---- answers */
@@ -544,6 +576,7 @@ int main(void)
     in_memory();
     over_restarts();
     places();
+    alignment();
     answers(&causal, NULL);
     answers(&causal, "lookup");
     answers(&whole, NULL);

@@ -69,6 +69,7 @@ static void feed(struct rig *r, const struct text *t, uint32_t step, float *logi
                 row->values = ntx_image_spans_values(&t->spans, row->pos, &row->n_deep);
                 row->token = row->values ? 0 : t->ids[row->pos];
                 row->ahead = row->values ? ntx_image_spans_together(&t->spans, row->pos) - 1 : 0;
+                row->behind = ntx_image_spans_before(&t->spans, row->pos);
                 row->placed = ntx_image_spans_place(&t->spans, row->pos, row->place);
             }
         } while (i + n < t->n && n < step);

@@ -178,10 +178,102 @@ static void deep_values(const struct mk_options *make)
     rig_close(&r);
 }
 
+/* ---- rows that see one another, where attention reads pooled K (DeepSeek V4) */
+
+enum { NARROW = 4, CHANGED = FROM + IMAGE - 1 };
+
+/* In passes that end at these positions; `changed`: the last row of the image has other values. */
+static float *logits_together(struct rig *r, const uint32_t *ends, float *values, bool changed)
+{
+    int32_t ids[TOKENS];
+    struct ntx_row rows[TOKENS];
+    float *logits = malloc((size_t)TOKENS * r->n_vocab * sizeof *logits), *last = values + (IMAGE - 1) * r->n_embd;
+    struct ntx_kv_seq *kv = rig_seq(r, TOKENS);
+    rig_ids(r, 5, ids, TOKENS);
+    for (uint32_t i = 0; changed && i < r->n_embd; i++)
+        last[i] = -last[i];
+    for (uint32_t i = 0, n; i < TOKENS; i += n, ends++) {
+        n = *ends - i;
+        for (uint32_t k = 0; k < n; k++) {
+            rows[k] = row_of(r, &(struct feed){.values = values}, ids, i + k);
+            rows[k].kv = kv;
+            rows[k].logits = logits + (size_t)(i + k) * r->n_vocab;
+            if (rows[k].values) {
+                rows[k].behind = i + k - FROM;
+                rows[k].ahead = CHANGED - i - k;
+            }
+        }
+        CHECK_MSG(!rig_run(r, rows, n), "%s", r->w.w.error.text);
+    }
+    for (uint32_t i = 0; changed && i < r->n_embd; i++)
+        last[i] = -last[i];
+    ntx_kv_seq_free(kv);
+    return logits;
+}
+
+static bool equal_row(const struct rig *r, const float *a, const float *b, uint32_t row)
+{
+    return !memcmp(a + (size_t)row * r->n_vocab, b + (size_t)row * r->n_vocab, r->n_vocab * sizeof *a);
+}
+
+static float *see_together(uint32_t threads)
+{
+    static const uint32_t once[] = {TOKENS}, apart[] = {3, FROM, FROM + IMAGE, TOKENS};
+    struct mk_options o = rig_pooled();
+    struct rig r;
+    o.biases = true;
+    o.window = NARROW; /* of which the image is three */
+    rig_open(&r, &(struct rig_options){.make = o, .threads = threads});
+    float *values = malloc(IMAGE * r.n_embd * sizeof *values);
+    for (size_t i = 0; i < IMAGE * r.n_embd; i++)
+        values[i] = (float)(i * 2654435761u % 1000) / 1000 - 0.5f;
+    float *all = logits_together(&r, once, values, false), *parts = logits_together(&r, apart, values, false),
+          *other = logits_together(&r, once, values, true);
+    for (uint32_t i = 0; i < TOKENS; i++) {
+        CHECK_MSG(equal_row(&r, all, parts, i), "row %u in other passes", i);
+        CHECK_MSG(equal_row(&r, all, other, i) == (i < FROM), "row %u and the last one of the image", i);
+    }
+    struct ntx_kv_seq *kv = rig_seq(&r, 1);
+    struct ntx_row bad = {.kv = kv, .values = values, .behind = 1};
+    CHECK_EQ(rig_run(&r, &bad, 1), -EINVAL);
+    ntx_kv_seq_free(kv);
+    free(parts), free(other), free(values);
+    rig_close(&r);
+    return all;
+}
+
+static void together(void)
+{
+    float *two = see_together(2), *one = see_together(1);
+    CHECK(!memcmp(two, one, (size_t)TOKENS * 548 * sizeof *two)); /* 548: the vocabulary */
+    free(two), free(one);
+}
+
+/* Values that are a token's embedding: experts are another choice where rows of images have a bias of their own, or
+ * where those of a text depend on the token. */
+static void routed(bool biases, uint32_t hashed, bool same)
+{
+    struct mk_options o = rig_pooled();
+    struct rig r;
+    o.biases = biases;
+    o.hashed = hashed;
+    rig_open(&r, &(struct rig_options){.make = o});
+    struct seen seen = {.r = &r, .embedded = calloc(TOKENS, r.n_embd * sizeof(float))};
+    float *want = logits_of(&r, &(struct feed){.step = TOKENS, .watched = true}, &seen);
+    const struct feed image = {.values = seen.embedded + (size_t)FROM * r.n_embd, .step = TOKENS};
+    check_same(&r, &image, want, same, "a token's embedding as an image's, routed");
+    free(want), free(seen.embedded);
+    rig_close(&r);
+}
+
 int main(void)
 {
     struct mk_options o = rig_model();
     axes();
+    together();
+    routed(false, 0, true);
+    routed(true, 0, false);
+    routed(false, 1, false);
     as_tokens(&o, false);
     deep_values(&o);
     o.arch = "gemma3"; /* scales the embeddings of tokens, not those of images */

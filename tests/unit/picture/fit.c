@@ -90,10 +90,29 @@ static void test_canvas(void)
     free(p.rgb);
 }
 
+/* In the middle of a grey canvas. */
+static void test_middle(void)
+{
+    const struct ntx_picture_rule r = {
+        .fit = NTX_FIT_ROWS, .factor = 4, .merge = 2, .most_rows = 384, .deviation = {1, 1, 1}};
+    struct ntx_picture p = noise(12, 9);
+    struct ntx_pixels x;
+    struct ntx_err err = {0};
+    CHECK_EQ(ntx_picture_pixels(&r, &p, &x, &err), 0);
+    CHECK(x.size.width == 12 && x.size.height == 12);
+    for (unsigned i = 0; i < 144; i++) {
+        const unsigned column = i % 12, row = i / 12;
+        const double value = row < 2 || row > 10 ? 127 : p.rgb[3 * (12 * (row - 2) + column)];
+        CHECK(fabs(x.planes[i] - value / 255.0) < 1e-5);
+    }
+    ntx_pixels_free(&x);
+    free(p.rgb);
+}
+
 /* The values of transformers 5: smart_resize(h, w, 28, 56 * 56, 28 * 28 * 1280) and (h, w, 32, 65536, 16777216);
  * Pixtral's get_resize_output_image_size with a longest edge of 1024 and patches of 16; what the processors of Gemma 4
  * (get_aspect_ratio_preserving_size), GLM-5.3-Flash (smart_resize), Kimi K2.5 (navit_resize) and Llama 4 (get_best_fit,
- * get_max_res_without_distortion) compute. */
+ * get_max_res_without_distortion) compute; for DeepSeek V4, llama.cpp's solver and Pillow's ImageOps.contain. */
 static void test_sizes(void)
 {
     const struct ntx_picture_rule qwen2 = {.factor = 28, .min_pixels = 56 * 56, .max_pixels = 28 * 28 * 1280};
@@ -106,8 +125,20 @@ static void test_sizes(void)
     const struct ntx_picture_rule kimi = {
         .fit = NTX_FIT_PADDED, .factor = 28, .patch = 14, .size = 7168, .max_pixels = 16384 * 14 * 14};
     const struct ntx_picture_rule llama4 = {.fit = NTX_FIT_TILES, .size = 336, .tiles = 16};
+    const struct ntx_picture_rule deepseek = {
+        .fit = NTX_FIT_ROWS, .factor = 14, .merge = 3, .most_rows = 384, .min_pixels = 65536};
     struct ntx_fitted size;
     struct ntx_err err = {0};
+    check_content(&deepseek, 1, 1, 266, 266, 266, 266);
+    check_content(&deepseek, 3000, 17, 728, 98, 728, 98);
+    check_content(&deepseek, 17, 3000, 28, 3402, 19, 3402);
+    check_content(&deepseek, 640, 480, 644, 490, 644, 483);
+    check_content(&deepseek, 1024, 1024, 756, 756, 756, 756);
+    check_content(&deepseek, 8192, 8192, 756, 756, 756, 756);
+    check_content(&deepseek, 2000, 900, 1120, 504, 1120, 504);
+    check_content(&deepseek, 500, 1400, 448, 1260, 448, 1254);
+    check_content(&deepseek, 1601, 201, 1610, 210, 1610, 202);
+    check_content(&deepseek, 300, 16000, 84, 4480, 84, 4480);
     check_content(&llama4, 1, 1, 336, 336, 336, 336);
     check_content(&llama4, 336, 336, 336, 336, 336, 336);
     check_content(&llama4, 337, 336, 672, 336, 337, 336);
@@ -212,6 +243,7 @@ int main(int argc, char **argv)
     test_planes();
     test_tiles();
     test_canvas();
+    test_middle();
     json_decref(j);
     return 0;
 }

@@ -13,6 +13,7 @@
 #include "computed/vision/vision.h"
 #include "model/arch.h"
 #include "model/quant.h"
+#include "model/tower.h"
 #include "tests/lib/check.h"
 #include "tests/lib/stage_reader.h"
 #include "tests/mkmodel/describe.h"
@@ -26,9 +27,9 @@ enum { OUT = 64 };
 #define NEAR_UNSCALED 1e-2 /* scores that are not scaled: K in half floats weighs more */
 #define NEAR          2e-3 /* by the spread; llama.cpp rounds patches, and has a polynomial for GELU */
 
-static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "glm4v",
-                                    "glm5v",          "kimik25",          "gemma3",         "gemma4v",
-                                    "pixtral",        "llama4",           "minimax_m3",     "mimovl"};
+static const char *const kinds[] = {"qwen2vl_merger", "qwen2.5vl_merger", "qwen3vl_merger", "glm4v",   "glm5v",
+                                    "kimik25",        "gemma3",           "gemma4v",        "pixtral", "llama4",
+                                    "minimax_m3",     "mimovl",           "deepseek4v"};
 
 static bool is_in(const char *kind, const char *list) { return strstr(list, kind); }
 
@@ -106,6 +107,13 @@ static struct ntx_vision_rows see_made(int fd, uint32_t threads, uint32_t w, uin
     return see_as(fd, threads, false, 0, w, h);
 }
 
+/* Squares of 8 x 8 pixels, and the learned rows of one kind. */
+static uint64_t rows_of(const char *kind, uint32_t w, uint32_t h)
+{
+    const uint32_t across = (w + 7) / 8, down = (h + 7) / 8;
+    return strcmp(kind, "deepseek4v") ? (uint64_t)across * down : NTX_TOWER_LEAD + ntx_picture_rows(across, down);
+}
+
 static void beside_llama(void)
 {
     json_error_t bad;
@@ -122,8 +130,7 @@ static void beside_llama(void)
         int fd = make_tower(kind, "F32");
         struct ntx_vision_rows rows = see_made(fd, 2, w, h);
         double square = 0, off = 0;
-        CHECK_EQ(rows.grid.columns * 8, w);
-        CHECK_EQ(rows.grid.rows * 8, h);
+        CHECK_EQ(ntx_vision_grid_rows(&rows.grid), rows_of(kind, w, h));
         CHECK_EQ(rows.width, OUT * (1 + rows.deep));
         CHECK_EQ(json_array_size(values), (ntx_vision_grid_rows(&rows.grid) * rows.width + every - 1) / every);
         json_array_foreach(values, k, value) {
@@ -151,10 +158,11 @@ static void same_bits(void)
             const bool small = is_in(kinds[k], "gemma3 pixtral llama4");
             const bool large = type == 2 && (!strncmp(kinds[k], "qwen", 4) || is_in(kinds[k], "glm4v mimovl"));
             for (int i = 0; i < (large ? 5 : 4); i++) {
-                const uint32_t w = small ? 24 : size[i][0], h = small ? 24 : size[i][1];
+                const uint32_t odd = strcmp(kinds[k], "deepseek4v") ? 0 : 4; /* half a square */
+                const uint32_t w = small ? 24 : size[i][0] + odd, h = small ? 24 : size[i][1] + odd;
                 struct ntx_vision_rows one = see_as(fd, 1, false, UINT32_MAX, w, h),
                                        more = see_as(fd, 3 + (uint32_t)i, i % 2, i < 2 ? 5 : 64 * (uint32_t)i, w, h);
-                CHECK_EQ(ntx_vision_grid_rows(&one.grid), (w / 8) * (h / 8));
+                CHECK_EQ(ntx_vision_grid_rows(&one.grid), rows_of(kinds[k], w, h));
                 const size_t n = ntx_vision_grid_rows(&one.grid) * one.width;
                 CHECK_MSG(!memcmp(one.values, more.values, n * sizeof(float)), "%s: bits depend on threads or blocks",
                           kinds[k]);
@@ -281,7 +289,8 @@ static void rules(void)
                 {"", "[IMG_END]", "[IMG_BREAK]", NTX_FIT_LONGEST, false, false, 0, 0, 0},
                 {"<|image_start|>", "<|image_end|>", NULL, NTX_FIT_TILES, false, false, 0, 0, 0},
                 {"]<]start of image[>[", "]<]end of image[>[", NULL, NTX_FIT_MULTIPLE, false, false, 0, 4, 576},
-                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, false, false, 0, 1, 1024}};
+                {"<|vision_start|>", "<|vision_end|>", NULL, NTX_FIT_MULTIPLE, false, false, 0, 1, 1024},
+                {"", "", NULL, NTX_FIT_ROWS, false, true, 0, 0, 0}};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         int fd = make_tower(kinds[k], "F32");
         struct ntx_vision *v;
@@ -295,7 +304,8 @@ static void rules(void)
         CHECK_EQ(t->mrope, want[k].mrope);
         CHECK_EQ(t->bidirectional, want[k].bidirectional);
         CHECK_EQ(r->fit, want[k].fit);
-        CHECK_EQ(r->factor, 8);
+        CHECK_EQ(r->factor, t->lead ? 4 : 8);
+        CHECK_EQ(t->lead, strcmp(kinds[k], "deepseek4v") ? 0 : NTX_TOWER_LEAD);
         CHECK_EQ(r->filter, is_in(kinds[k], "gemma3 llama4") ? NTX_FILTER_BILINEAR : NTX_FILTER_BICUBIC);
         CHECK_EQ(ntx_vision_deep(v), want[k].deep);
         CHECK_EQ(ntx_vision_n_embd(v), OUT);
@@ -348,7 +358,7 @@ static void refuse(int fd, const struct ntx_model *text, uint64_t ram, int rc, c
 
 static void refusals(void)
 {
-    static const char *const others[] = {"internvl", "idefics3", "lfm2", "deepseek4v", "resampler"};
+    static const char *const others[] = {"internvl", "idefics3", "lfm2", "resampler"};
     struct mk_file f;
     int fd = make_tower("qwen3vl_merger", "F32");
     struct ntx_model text = {.hp = {.arch = "qwen3vl", .n_embd = OUT, .n_layers = 1}};
