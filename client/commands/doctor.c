@@ -54,6 +54,9 @@ static void print_doctor_report(const struct ntx_doctor_report *r)
     print_kernels(hw);
     printf("steps    %.0f us per layer; of a row: %.2f ns a value, %.2f ns an output\n", hw->layer_s * 1e6,
            hw->value_s * 1e9, hw->dot_s * 1e9);
+    for (unsigned i = 0; i < hw->n_prompts; i++)
+        printf("%s%.2f in models %u wide%s", i ? ", " : "prompts  whole layers take ", hw->prompts[i].times,
+               hw->prompts[i].width, i + 1 < hw->n_prompts ? "" : ", times what these rates give\n");
     for (int t = 0; t < NTX_N_KV; t++)
         printf("%s %-4s  one row %.1f GFLOP/s and %.2f ns a score, several %.1f and %.2f\n",
                t ? "                  " : "attention over K,V", ntx_kv_type_name((enum ntx_kv_type)t),

@@ -11,6 +11,7 @@
 #include "shm/memlimit.h"
 
 #define SECONDS          18.0
+#define BRIEF            3.0            /* for a moment, before a plan */
 #define BUFFER           (512ull << 20) /* more than the caches of large machines */
 #define N_STREAMS        2
 #define ROUNDS_PER_LAYER 4 /* products, each of all matrices that have one input */
@@ -38,7 +39,7 @@ static size_t buffer_size(double seconds)
 {
     struct ntx_memlimit m;
     ntx_memlimit_read(&m);
-    uint64_t want = seconds < 3 ? 32ull << 20 : BUFFER;
+    uint64_t want = seconds < BRIEF ? 32ull << 20 : BUFFER;
     return (size_t)NTX_ROUND_UP(NTX_MIN(want, m.available / 4), 2u << 20);
 }
 
@@ -119,10 +120,13 @@ static int measure_rounds(const struct ntx_doctor_config *c, double seconds, str
 {
     struct ntx__doctor_bench b = {0};
     struct drives d = {0};
+    struct ntx__doctor_layers *layers = NULL;
     struct ntx_hw *rounds = calloc(NTX_DOCTOR_ROUNDS, sizeof *rounds);
     int rc = rounds ? prepare_bench(&b, seconds, r->hw.threads, err) : ntx_err_set(err, -ENOMEM, "no memory");
     if (!rc)
         rc = open_drives(c, seconds * 0.4, r, &d, err);
+    if (!rc)
+        rc = ntx__doctor_layers_open(&b, seconds < BRIEF, &layers, err);
     unsigned n = 0;
     for (uint64_t end = ntx_now_ns() + (uint64_t)(1.3e9 * seconds);
          !rc && n < NTX_DOCTOR_ROUNDS && (!n || ntx_now_ns() < end); n++) {
@@ -130,11 +134,15 @@ static int measure_rounds(const struct ntx_doctor_config *c, double seconds, str
         snprintf(what, sizeof what, "memory, kernels, drive: round %u of %d", n + 1, NTX_DOCTOR_ROUNDS);
         report_step(c, what);
         rc = measure_round(&b, &d, seconds / NTX_DOCTOR_ROUNDS, &rounds[n], err);
+        if (!rc)
+            rc = ntx__doctor_layers_measure(layers, err);
     }
     if (!rc) {
         snprintf(r->hw.kernel, sizeof r->hw.kernel, "%s", b.ops->name);
         ntx__doctor_median(rounds, n, &r->hw);
+        ntx__doctor_layers_rate(layers, &r->hw);
     }
+    ntx__doctor_layers_close(layers);
     close_drives(&d);
     release_bench(&b);
     free(rounds);

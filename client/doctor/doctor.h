@@ -6,6 +6,7 @@
  *   streams  the same drive in the pipeline: ntx-iod's reader fills a ring, the compute threads multiply its chunks
  *   memory   reads of far more than the caches hold, with one thread and with all
  *   kernels  each quantised type from memory: one row, 8 and 64 rows
+ *   prompts  whole layers of four widths, run by the pass: what they take beyond these rates
  *   steps    the cost of handing a step of a layer to all threads
  *   GPU      by the plug-in: copies within its memory and to it, one-row products of each type, the matrix units
  *   machine  huge pages, locked memory, io_uring, NUMA, an unusable GPU

@@ -35,6 +35,15 @@ int ntx__doctor_rows(const struct ntx__doctor_bench *b, double seconds, struct n
 /* Fills with bytes that give finite scales in every type, and no subnormal floats. */
 void ntx__doctor_fill(void *buf, size_t bytes);
 
+/* layers.c: hw->prompts, of models whose weights are the bench's buffer. open: the first sample, brief: the only one;
+ * measure: others, in some rounds; rate: at the end, by the rates in hw. */
+struct ntx__doctor_layers;
+int ntx__doctor_layers_open(const struct ntx__doctor_bench *b, bool brief, struct ntx__doctor_layers **out,
+                            struct ntx_err *err);
+int ntx__doctor_layers_measure(struct ntx__doctor_layers *l, struct ntx_err *err);
+void ntx__doctor_layers_rate(struct ntx__doctor_layers *l, struct ntx_hw *hw);
+void ntx__doctor_layers_close(struct ntx__doctor_layers *l);
+
 /* drive.c: hw->reads, read_s, in_flight. seconds: at open for all rounds together, at a measurement for this one. */
 struct ntx__doctor_drive;
 int ntx__doctor_drive_open(const char *dir, double seconds, struct ntx_doctor_report *r, struct ntx__doctor_drive **out,

@@ -12,6 +12,11 @@
 #define JOIN_MANY 1.1
 #define JOIN_ROWS 8u
 
+/* Products of so many rows at most are as fast as their rates; from so many on a prompt's factor counts. */
+#define FEW_ROWS  8u
+#define MANY_ROWS 64u
+#define BLOCK     256u
+
 /* Interpolates between measured sizes by the logarithm of the size; beyond them takes the nearest; 0: there are
  * none. */
 static double rate(const struct ntx_hw_read *r, unsigned n, uint64_t bytes)
@@ -74,6 +79,24 @@ double ntx_hw_attend_s(const struct ntx_hw *hw, enum ntx_kv_type type, uint32_t 
         if (of[i]->flops > 0)
             return ops / of[i]->flops + scores * of[i]->score_s;
     return 0;
+}
+
+double ntx_hw_times(const struct ntx_hw *hw, uint32_t width, uint32_t rows)
+{
+    const struct ntx_hw_prompt *below = NULL, *above = NULL;
+    for (unsigned i = 0; i < hw->n_prompts; i++) {
+        const struct ntx_hw_prompt *p = &hw->prompts[i];
+        if (!(p->width % BLOCK) != !(width % BLOCK))
+            continue;
+        below = p->width <= width ? p : below;
+        above = p->width >= width && !above ? p : above;
+    }
+    if ((!below && !above) || !width || rows <= FEW_ROWS)
+        return 1;
+    double times = below ? below->times : above->times;
+    if (below && above && below != above)
+        times += (above->times - times) * log((double)width / below->width) / log((double)above->width / below->width);
+    return rows < MANY_ROWS ? pow(times, log((double)rows / FEW_ROWS) / log((double)MANY_ROWS / FEW_ROWS)) : times;
 }
 
 double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads)

@@ -22,6 +22,8 @@
  *                "value_ns": 0.3, "dot_ns": 1.5,                      of a row: a value between two matrices; an output
  *                                                                      beside its bytes; all threads
  *                "attend": {"f16": {"one": {"gflops": 90, "score_ns": 0.8}, "rows": {...}}, "q8_0": ...}} }
+ *                "prompts": [{"embd": 512, "times": 1.4}, ...],       whole layers of such models: time over what the
+ *                                                                      rates give
  *                attention over keys and values of a type, of one row, and of several at a time; a score (a query
  *                head at a position) beside them; all threads. Older profiles have "attend_gflops": F16, rows
  *
@@ -44,6 +46,7 @@
 #define NTX_HW_READS   12
 #define NTX_HW_STREAMS 4
 #define NTX_HW_KERNELS 160
+#define NTX_HW_PROMPTS 4
 #define NTX_HW_WIDTH   4096u      /* inputs of an output, as kernels are measured */
 #define NTX_HW_ANY     UINT32_MAX /* kernel type "*": all types without an entry */
 
@@ -64,6 +67,13 @@ struct ntx_hw_kernel {
 
 struct ntx_hw_attend {
     double flops, score_s; /* 0: unknown */
+};
+
+/* Of a prompt's pass in a model so wide: its products, and the values between them, take so many times what the other
+ * rates give. */
+struct ntx_hw_prompt {
+    uint32_t width;
+    double times;
 };
 
 struct ntx_hw {
@@ -87,9 +97,11 @@ struct ntx_hw {
         double type_bps[NTX_TYPE_LIMIT]; /* of a type's products of a few rows, as measured; 0: not measured */
     } gpu;
     double layer_s, token_s;
-    struct ntx_hw_attend attend[NTX_N_KV][2]; /* of one row; of several */
-    double value_s, dot_s;                    /* of rows; 0: unknown, and left out */
-    double load;                              /* per processor, during the measurement; 0: none, or unknown */
+    struct ntx_hw_attend attend[NTX_N_KV][2];     /* of one row; of several */
+    double value_s, dot_s;                        /* of rows; 0: unknown, and left out */
+    struct ntx_hw_prompt prompts[NTX_HW_PROMPTS]; /* by increasing width */
+    unsigned n_prompts;
+    double load; /* per processor, during the measurement; 0: none, or unknown */
 };
 
 #define NTX_HW_BRIEF "brief"
@@ -124,6 +136,11 @@ double ntx_hw_dot_s(const struct ntx_hw *hw, uint32_t type, bool stays);
 /* Seconds of the CPU's arithmetic for attention of so many rows over K and V of a type: `ops` additions and
  * multiplications, and `scores`. A rate that is not known is that of F16, or of several rows; without any: 0. */
 double ntx_hw_attend_s(const struct ntx_hw *hw, enum ntx_kv_type type, uint32_t rows, double ops, double scores);
+
+/* So many times what the rates give do products of so many rows take in a model so wide: interpolated by the logarithms
+ * of the width, among widths that are multiples of 256 (blocks of 256 fit) or among the others, and, from a few rows to
+ * 64, of the rows. 1: nothing is known. */
+double ntx_hw_times(const struct ntx_hw *hw, uint32_t width, uint32_t rows);
 
 /* Memory read rate with so many threads: proportional from one thread up to the measured maximum. */
 double ntx_hw_ram_bps(const struct ntx_hw *hw, uint32_t threads);

@@ -153,6 +153,18 @@ static void read_attend(struct reader *r, const json_t *pass, struct ntx_hw *hw)
         }
 }
 
+static void read_prompts(struct reader *r, const json_t *prompts, struct ntx_hw *hw)
+{
+    size_t i;
+    json_t *v;
+    json_array_foreach(prompts, i, v) {
+        struct ntx_hw_prompt e = {(uint32_t)get_number(r, v, "embd", 1e6), get_number(r, v, "times", 100)};
+        if (!e.width || e.times <= 0 || (i && e.width <= hw->prompts[i - 1].width))
+            return set_error(r, "prompts", "increasing \"embd\", each with its \"times\"");
+        hw->prompts[hw->n_prompts++] = e;
+    }
+}
+
 static void read_profile(struct reader *r, const json_t *j, struct ntx_hw *hw)
 {
     const json_t *cpu = get_object(r, j, "cpu"), *ram = get_object(r, j, "ram"), *pass = get_object(r, j, "pass");
@@ -172,6 +184,7 @@ static void read_profile(struct reader *r, const json_t *j, struct ntx_hw *hw)
     read_attend(r, pass, hw);
     hw->value_s = get_number(r, pass, "value_ns", 1e9) / 1e9;
     hw->dot_s = get_number(r, pass, "dot_ns", 1e9) / 1e9;
+    read_prompts(r, get_list(r, pass, "prompts", NTX_HW_PROMPTS), hw);
     hw->load = get_number(r, j, "load", 1e6);
 }
 
@@ -306,6 +319,15 @@ static json_t *attend_json(const struct ntx_hw *hw)
     return all;
 }
 
+static json_t *prompts_json(const struct ntx_hw *hw)
+{
+    json_t *a = json_array();
+    for (unsigned i = 0; i < hw->n_prompts; i++)
+        json_array_append_new(
+            a, json_pack("{s:i, s:f}", "embd", (int)hw->prompts[i].width, "times", rounded(hw->prompts[i].times)));
+    return a;
+}
+
 char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned n_findings)
 {
     json_t *j = json_pack("{s:i, s:s, s:s}", "ntx_profile", 1, "name", hw->name, "source", hw->source),
@@ -325,6 +347,8 @@ char *ntx_hw_dump(const struct ntx_hw *hw, const char *const *findings, unsigned
     json_object_set_new(pass, "attend", attend_json(hw));
     put_rate(pass, "value_ns", hw->value_s * 1e9);
     put_rate(pass, "dot_ns", hw->dot_s * 1e9);
+    if (hw->n_prompts)
+        json_object_set_new(pass, "prompts", prompts_json(hw));
     for (unsigned i = 0; i < n_findings; i++)
         json_array_append_new(said, json_string(findings[i]));
     json_object_set_new(j, "ram", ram);

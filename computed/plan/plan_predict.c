@@ -88,6 +88,7 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     struct ntx_load_bytes l = {.rows = rows,
                                .asked = asked,
                                .n_layers = m->hp.n_layers,
+                               .width = m->hp.n_embd,
                                .threads = p->threads,
                                .kv_type = p->kv_type,
                                .multiply = p->multiply,

@@ -146,7 +146,8 @@ static struct ntx_forecast with_share(const struct ntx_hw *hw, const struct ntx_
     f.memory_s = ram > 0 ? (host + 2 * storage + kv) / ram : 0;
     f.h2d_s = share > 0 && !hw->gpu.unified ? share * (host + storage) / hw->gpu.h2d_bps : 0;
     f.device_s = c->device + share * c->copied + (l->kv_on_device && attend > 0 ? l->kv_bytes / attend : 0);
-    f.cpu_s = (1 - share) * c->cpu + (l->kv_on_device ? 0 : attend_s(hw, l, attend) + values_s(hw, l));
+    f.cpu_s = ((1 - share) * c->cpu + (l->kv_on_device ? 0 : values_s(hw, l))) * ntx_hw_times(hw, l->width, l->rows) +
+              (l->kv_on_device ? 0 : attend_s(hw, l, attend));
     f.compute_s = f.device_s + f.cpu_s + hw->layer_s * l->n_layers + hw->token_s;
     f.pass_s = NTX_MAX(NTX_MAX(f.drive_s, f.memory_s), NTX_MAX(f.h2d_s, f.compute_s)) + f.late_s;
     f.estimated = c->estimated && f.device_s > 0;
@@ -174,6 +175,14 @@ int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *l, struct 
         return -ENODATA;
     *out = best;
     return 0;
+}
+
+double ntx_predict_times(const struct ntx_hw *hw, const struct ntx_load_bytes *l, double measured_s)
+{
+    const struct costs c = all_costs(hw, l);
+    const double rates = c.cpu + values_s(hw, l),
+                 rest = attend_s(hw, l, ntx_hw_ram_bps(hw, l->threads)) + hw->layer_s * l->n_layers + hw->token_s;
+    return c.unknown || rates <= 0 ? 0 : NTX_MAX(measured_s - rest, 0.0) / rates;
 }
 
 double ntx_predict_share(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads)

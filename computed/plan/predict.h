@@ -62,6 +62,7 @@ struct ntx_load_bytes {
     uint64_t read_bytes;      /* size of a streamed read; 0: 512 KiB */
     uint64_t late_read_bytes; /* size of a late one; 0: the same */
     uint32_t rows, n_layers, threads;
+    uint32_t width; /* values of a row; 0: unknown */
     enum ntx_multiply multiply;
 };
 
@@ -77,6 +78,10 @@ struct ntx_forecast {
 /* For host bytes of a type and so many rows: the best share to copy to the GPU while the CPU multiplies the rest.
  * Negative: the profile lacks a rate. */
 double ntx_predict_share(const struct ntx_hw *hw, uint32_t type, uint32_t rows, uint32_t threads);
+
+/* For a pass of many rows on the CPU that was measured: so many times what hw's rates give did its products and the
+ * values between them take. 0: the profile lacks a rate. */
+double ntx_predict_times(const struct ntx_hw *hw, const struct ntx_load_bytes *load, double measured_s);
 
 /* -ENODATA: the profile lacks a rate that this load needs. */
 int ntx_predict(const struct ntx_hw *hw, const struct ntx_load_bytes *load, struct ntx_forecast *out);

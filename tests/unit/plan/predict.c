@@ -107,6 +107,43 @@ static void test_row_work(void)
     free(json);
 }
 
+/* Whole layers took longer than the rates say: the more the narrower the model is. */
+static void test_prompts(void)
+{
+    struct ntx_hw hw = profile(machine), back;
+    struct ntx_load_bytes l = {.rows = 64, .width = 512, .n_layers = 2};
+    struct ntx_forecast f, plain;
+    struct ntx_err err = {0};
+    l.bytes[NTX_TIER_HOST][NTX_Q4_K] = 2 * GB;
+    CHECK_EQ(ntx_predict(&hw, &l, &plain), 0);
+    NEAR(ntx_hw_times(&hw, 512, 64), 1.0);
+    NEAR(ntx_predict_times(&hw, &l, 1.5 * plain.cpu_s + 2 * hw.layer_s + hw.token_s), 1.5);
+    hw.n_prompts = 3;
+    hw.prompts[0] = (struct ntx_hw_prompt){512, 1.5};
+    hw.prompts[1] = (struct ntx_hw_prompt){896, 1.8}; /* counts for widths of its kind alone */
+    hw.prompts[2] = (struct ntx_hw_prompt){2048, 1.1};
+    CHECK_EQ(ntx_predict(&hw, &l, &f), 0);
+    NEAR(f.cpu_s, 1.5 * plain.cpu_s);
+    NEAR(ntx_hw_times(&hw, 256, 512), 1.5);
+    NEAR(ntx_hw_times(&hw, 576, 512), 1.8);
+    NEAR(ntx_hw_times(&hw, 1000, 512), 1.8);
+    NEAR(ntx_hw_times(&hw, 1024, 512), 1.3);
+    NEAR(ntx_hw_times(&hw, 4096, 512), 1.1);
+    NEAR(ntx_hw_times(&hw, 512, 8), 1.0);
+    NEAR(ntx_hw_times(&hw, 512, 1), 1.0);
+    CHECK(ntx_hw_times(&hw, 512, 16) > 1 && ntx_hw_times(&hw, 512, 16) < ntx_hw_times(&hw, 512, 32));
+    NEAR(ntx_hw_times(&hw, 0, 512), 1.0); /* of an unknown width */
+    char *json = ntx_hw_dump(&hw, NULL, 0);
+    CHECK(!ntx_hw_parse(json, &back, &err));
+    CHECK_EQ(back.n_prompts, 3);
+    CHECK(back.prompts[2].width == 2048 && fabs(back.prompts[2].times - 1.1) < 1e-9);
+    free(json);
+    CHECK(ntx_hw_parse("{\"ntx_profile\":1,\"pass\":{\"prompts\":[{\"embd\":512,\"times\":1},{\"embd\":512,"
+                       "\"times\":2}]}}",
+                       &back, &err) == -EINVAL);
+    CHECK(strstr(err.text, "\"prompts\""));
+}
+
 static void test_rates(void)
 {
     struct ntx_hw hw = profile(machine);
@@ -507,6 +544,7 @@ static void test_store(void)
 
 int main(void)
 {
+    test_prompts();
     test_rates();
     test_streams();
     test_interleaved();
