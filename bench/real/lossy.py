@@ -327,4 +327,5 @@ def main():
         {'skip': skip, 'token': token, 'ffn': ffn}[part](m, search, held, fit)
 
 
-main()
+if __name__ == '__main__':
+    main()
