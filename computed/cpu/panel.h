@@ -113,6 +113,8 @@ INLINE void fetch_share(const struct panels *p, uint32_t t, uint32_t n)
     for (uint32_t k = 0; k < p->slices; k++) {
         for (size_t at = p->next.bytes * t / n / 64 * 64, to = p->next.bytes * (t + 1) / n; at < to; at += 64)
             _mm_prefetch((const char *)p->next.at[k] + at, _MM_HINT_T1);
+        if (!p->next_low.bytes)
+            continue;
         for (size_t at = p->next_low.bytes * t / n / 64 * 64, to = p->next_low.bytes * (t + 1) / n; at < to; at += 64)
             _mm_prefetch((const char *)p->next_low.at[k] + at, _MM_HINT_T1);
     }

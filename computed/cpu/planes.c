@@ -29,18 +29,6 @@ NTX_PLANES(DECLARE_256)
 static const struct kernels kernels_256[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_256)};
 #endif
 
-/* Outputs that are joined before they are multiplied: few, so that they stay in the first-level cache, but AMX's
- * products of few outputs cost more. */
-static uint32_t joined_at_once(const struct ntx_cpu_ops *ops)
-{
-#if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
-    if (ops == &ntx__cpu_amx)
-        return NTX_PLANES_OUTS;
-#endif
-    (void)ops;
-    return NTX_SLICE_OUTS;
-}
-
 static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_rows)
 {
     struct kernels k = {NULL, NULL};
@@ -66,13 +54,12 @@ void ntx_cpu_multiply_planes(const struct ntx_cpu_ops *ops, const struct ntx_pla
     const struct ntx_planes *p = ntx_planes_of(w->type);
     const size_t row = ntx_row_bytes(p->whole, w->n_in), high = ntx_row_bytes(p->high, w->n_in),
                  low = w->low ? ntx_row_bytes(p->low, w->n_in) : 0, blocks = w->n_in / ntx_type_info(p->whole)->block;
-    const uint32_t most = joined_at_once(ops);
     if (kernel) {
         kernel(w, x, x_stride, n_rows, y, ldy);
         return;
     }
     for (uint32_t i = 0, n; i < w->n_out; i += n) {
-        n = w->n_out - i < most ? w->n_out - i : most;
+        n = w->n_out - i < NTX_PLANES_OUTS ? w->n_out - i : NTX_PLANES_OUTS;
         ops->join(w->type, w->high + i * high, w->low ? w->low + i * low : NULL, n * blocks, joined);
         ops->matmul[p->whole](joined, row, n, w->n_in, x, x_stride, n_rows, y + i, ldy);
     }

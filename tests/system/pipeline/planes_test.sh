@@ -65,11 +65,21 @@ both q8 --temp 0 --kernel generic
 slow=(--ram 17M --rows 32 --link nvme=5M)
 drafts q8 --temp 0 "${slow[@]}"
 drafts q8 --temp 0.8 --seed 4 "${slow[@]}"
-model "$tmp/e.gguf" --arch qwen3moe --layers 3 --embd 256 --ff 256 --heads 8 --kv 2 --head-dim 64 --experts 8 \
+# Experts: their high bits stay in memory. A matrix of 256 x 256 in Q4_K is read as 36864 bytes, its low bits as 16384,
+# from and to whole blocks of the drive.
+model "$tmp/e.gguf" --arch qwen3moe --layers 6 --embd 256 --ff 256 --heads 8 --kv 2 --head-dim 64 --experts 16 \
     --experts-used 2 --expert-ff 256 --type Q4_K --seed 7
 ntx pack "$tmp/e.gguf" "$tmp/e.p.gguf" --planes --quiet || fail "pack experts"
 both e --temp 0
-both e --temp 0.8 --seed 2 --ram 8M --rows 4
+both e --temp 0.8 --seed 2 --ram 11M --rows 4
+each() { awk -F'[ ,:]+' '/"bytes_read_per_token"/ { b = $3 } /"reads_per_token"/ { r = $3 }
+    END { printf "%.0f", r ? b / r : 0 }' "$tmp/s"; }
+parts=$(each)
+ntx run "$tmp/e.gguf" "$prompt" "${run[@]}" --draft off --stats "$tmp/s" --temp 0.8 --seed 2 --ram 11M --rows 4 \
+    >"$tmp/whole" || fail "whole experts"
+whole=$(each)
+[ "$whole" -ge 36864 ] && [ "$whole" -le 45056 ] || fail "a read of an expert has $whole bytes"
+[ "$parts" -ge 16384 ] && [ "$parts" -le 24576 ] || fail "a read of an expert's low bits has $parts bytes"
 
 # `ntx plan` says what the split model would give, and predicts as much for the split model itself.
 plan() { ntx plan "$@" --ctx 256 --machine cores=8,ram=1G,drive=20M; }
