@@ -175,6 +175,34 @@ GLM_VISION = dict(
     out_hidden_size=192,
     hidden_act='silu',
 )
+GEMMA3_VISION = dict(
+    hidden_size=72,
+    intermediate_size=104,
+    num_hidden_layers=3,
+    num_attention_heads=3,
+    patch_size=14,
+    image_size=168,
+    vision_use_head=False,
+)
+GEMMA4_TEXT = dict(
+    global_head_dim=96,
+    hidden_size_per_layer_input=0,
+    sliding_window=24,
+    layer_types=['sliding_attention', 'full_attention'] * 2,
+)
+GEMMA4_VISION = dict(
+    hidden_size=96,
+    intermediate_size=400,
+    num_hidden_layers=3,
+    num_attention_heads=4,
+    num_key_value_heads=4,
+    head_dim=24,
+    patch_size=16,
+    pooling_kernel_size=3,
+    position_embedding_size=900,
+    use_clipped_linears=True,
+    standardize=True,
+)
 # the tower of Qwen3-VL without deep states; of their texts, one layer that nothing asks
 QWEN35 = dict(
     vision=dict(QWEN3_VISION, depth=4),
@@ -266,8 +294,7 @@ FAMILIES = {
     'gemma3': Family(
         'Gemma3ForConditionalGeneration',
         dict(TEXT, sliding_window=24, rope_local_base_freq=1e4),
-        dict(hidden_size=72, intermediate_size=104, num_hidden_layers=3, num_attention_heads=3, patch_size=14)
-        | dict(image_size=168, vision_use_head=False),
+        GEMMA3_VISION,
         [(168, 168)],
         by_features,
         more={'mm_tokens_per_image': 9},
@@ -275,27 +302,8 @@ FAMILIES = {
     ),
     'gemma4': Family(
         'Gemma4ForConditionalGeneration',
-        dict(
-            TEXT,
-            num_global_key_value_heads=1,
-            global_head_dim=96,
-            hidden_size_per_layer_input=0,
-            sliding_window=24,
-            layer_types=['sliding_attention', 'full_attention'] * 2,
-        ),
-        dict(
-            hidden_size=96,
-            intermediate_size=400,
-            num_hidden_layers=3,
-            num_attention_heads=4,
-            num_key_value_heads=4,
-            head_dim=24,
-            patch_size=16,
-            pooling_kernel_size=3,
-            position_embedding_size=900,
-            use_clipped_linears=True,
-            standardize=True,
-        ),
+        dict(TEXT, num_global_key_value_heads=1, **GEMMA4_TEXT),
+        GEMMA4_VISION,
         grids(48),
         by_gemma4,
         more={'audio_config': None},
