@@ -243,7 +243,12 @@ NTX_LOOKUPS(MATMUL_LOOKUP)
 
 /* ---- in high and low bits */
 
-INLINE __m128i twice_64(const uint8_t *p) { return _mm_castpd_si128(_mm_loaddup_pd((const double *)(const void *)p)); }
+INLINE __m128i twice_64(const uint8_t *p)
+{
+    int64_t v;
+    memcpy(&v, p, 8);
+    return _mm_set1_epi64x(v);
+}
 
 /* 16 bytes of nibbles, with two low bits, become 32 values. */
 INLINE __m256i parts_q5_0(const uint8_t *high, const uint8_t *low, const struct split *split)

@@ -9,6 +9,7 @@
 #include <arm_neon.h>
 
 #include "computed/cpu/interleaved.h"
+#include "computed/cpu/split.h"
 
 enum { NEON_ROWS = 2 }; /* most rows of x at a time */
 enum {
@@ -56,6 +57,12 @@ NEON_SUPER(NEON_DECLARE)
 NEON_SUPER(MANY_DECLARE)
 NEON_FLOAT(NEON_DECLARE)
 
+/* A type in high and low bits: n bytes of the whole block, from `begin` on, are split. */
+struct neon_split {
+    struct split of;
+    size_t begin, n, high_at; /* high_at: place of the high bits in their block */
+};
+
 /* The source of 32 values. ALONE: one row. FIRST, LAST: two rows at once: of each 16 values the first, or last, eight
  * of one row, then of the other. Others: a quarter of an interleaved tile, whose words belong to four outputs. FOURS:
  * of each 16 values, the word-th four of each output; FIRST_TWO, LAST_TWO: eight values from there on of the first, or
@@ -67,9 +74,15 @@ struct from {
     int word;
     const struct ntx__interleave_pattern *tile;
     const uint8_t *fifth;
+    const uint8_t *low;             /* of a row in high and low bits, whose high ones are a; */
+    const struct neon_split *split; /* NULL: whole weights */
 };
 
 INLINE struct from one_row(const uint8_t *w) { return (struct from){.a = w, .b = w, .take = ALONE}; }
+INLINE struct from one_split(const uint8_t *high, const uint8_t *low, const struct neon_split *split)
+{
+    return (struct from){.a = high, .b = high, .take = ALONE, .low = low, .split = split};
+}
 INLINE struct from two_rows(const uint8_t *a, const uint8_t *b, const int take)
 {
     return (struct from){.a = a, .b = b, .take = take};
@@ -106,7 +119,7 @@ INLINE uint64x2_t last_halves(uint64x2_t a, uint64x2_t b)
 INLINE struct from quarter(const uint8_t *words, const int take, int word, const struct ntx__interleave_pattern *tile,
                            const uint8_t *fifth)
 {
-    return (struct from){words, words, take, word, tile, fifth};
+    return (struct from){.a = words, .b = words, .take = take, .word = word, .tile = tile, .fifth = fifth};
 }
 
 /* A quarter's word at offset `at` of a block, or a later word. */
@@ -117,8 +130,50 @@ INLINE uint32x4_t tile_word(struct from w, size_t at, int later)
     return vreinterpretq_u32_u8(vld1q_u8(w.a + 64 * (4 * group + behind % 16 / 4 + (size_t)later)));
 }
 
+/* Bits of `yes` where the mask's byte has ones, else of `no`. */
+INLINE uint8x16_t select_bits(uint8_t mask, uint8x16_t yes, uint8x16_t no)
+{
+    return vbslq_u8(vdupq_n_u8(mask), yes, no);
+}
+
+INLINE uint8x16_t middle(uint32_t dword) { return vreinterpretq_u8_u32(vdupq_n_u32(dword)); }
+
+/* The g-th 16 of a block's split bytes (ntx_planes_join_1, _2, _4). */
+INLINE uint8x16_t split_bytes(struct from w, const size_t g)
+{
+    const struct neon_split *s = w.split;
+    const uint8_t *high = w.a + s->high_at, *low = w.low;
+    const bool coarse = !s->of.low_bytes;
+    if (s->of.low_bits == 4) { /* 32 bytes */
+        const uint8x16_t h = vld1q_u8(high), l = coarse ? middle((uint32_t)MIDDLE_4) : vld1q_u8(low);
+        return g ? select_bits(0xf0, h, vshrq_n_u8(l, 4)) : select_bits(0xf0, vshlq_n_u8(h, 4), l);
+    }
+    if (s->n == 16) {
+        static const int8_t up[16] = {2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0},
+                            down[16] = {0, 0, 0, 0, 0, 0, 0, 0, -2, -2, -2, -2, -2, -2, -2, -2};
+        const uint8x8_t h = vld1_u8(high), l = coarse ? vget_low_u8(middle(MIDDLE_2)) : vld1_u8(low);
+        return select_bits(0xcc, vshlq_u8(vcombine_u8(h, h), vld1q_s8(up)),
+                           vshlq_u8(vcombine_u8(l, l), vld1q_s8(down)));
+    }
+    const uint8x16_t h = vld1q_u8(high + 16 * (g % 4));
+    uint8x16_t l; /* the lower two bits of the nibbles, as a block with two low bits has them */
+    if (s->of.low_bits == 2) {
+        l = coarse ? middle(MIDDLE_2) : vld1q_u8(low + 16 * (g % 4));
+    } else {
+        const uint8x16_t next = vld1q_u8(high + 64 + 16 * (g % 2)),
+                         last = coarse ? middle(MIDDLE_1) : vld1q_u8(low + 16 * (g % 2));
+        l = g % 4 < 2 ? select_bits(0xaa, vshlq_n_u8(next, 1), last) : select_bits(0xaa, next, vshrq_n_u8(last, 1));
+    }
+    return g < 4 ? select_bits(0xcc, vshlq_n_u8(h, 2), l) : select_bits(0xcc, h, vshrq_n_u8(l, 2));
+}
+
+/* 16 bytes at offset `at` of the whole block. */
 INLINE uint8x16_t bytes16(struct from w, size_t at)
 {
+    if (w.split && at >= w.split->begin && at < w.split->begin + w.split->n)
+        return split_bytes(w, (at - w.split->begin) / 16);
+    if (w.split && at >= w.split->begin)
+        at -= w.split->n;
     if (w.take == FOURS)
         return vreinterpretq_u8_u32(tile_word(w, at, w.word));
     if (w.take > FOURS) {
@@ -182,8 +237,10 @@ struct simple_kind {
     uint32_t parts; /* of a block */
     struct pair (*values)(struct from w, uint32_t part);
     enum scales scales;
-    int offset_log2; /* 0: none */
-    bool has_min;    /* a half word after the scale */
+    int offset_log2;                /* 0: none */
+    bool has_min;                   /* a half word after the scale */
+    const struct neon_split *split; /* of weights in high and low bits, and the row's low bits */
+    const uint8_t *low;
 };
 
 static const int8_t neon_mxfp4[16] __attribute__((unused)) = {NTX_VALUES_mxfp4};
@@ -245,16 +302,16 @@ INLINE struct pair values_nvfp4(struct from w, uint32_t part)
 
 #define KIND static const __attribute__((unused))
 #define SIMPLE_KINDS                                                                                                   \
-    KIND struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false};                                   \
-    KIND struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true};                                    \
-    KIND struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false};                                   \
-    KIND struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true};                                    \
-    KIND struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false};                                   \
-    KIND struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false};                                  \
-    KIND struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false};                               \
-    KIND struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false};                                   \
-    KIND struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false};                        \
-    KIND struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false};
+    KIND struct simple_kind simple_q4_0 = {18, 1, values_q4_0, HALF_WORD, 3, false, NULL, NULL};                       \
+    KIND struct simple_kind simple_q4_1 = {20, 1, values_q4_1, HALF_WORD, 0, true, NULL, NULL};                        \
+    KIND struct simple_kind simple_q5_0 = {22, 1, values_q5_0, HALF_WORD, 4, false, NULL, NULL};                       \
+    KIND struct simple_kind simple_q5_1 = {24, 1, values_q5_1, HALF_WORD, 0, true, NULL, NULL};                        \
+    KIND struct simple_kind simple_q8_0 = {34, 1, values_q8_0, HALF_WORD, 0, false, NULL, NULL};                       \
+    KIND struct simple_kind simple_mxfp4 = {17, 1, values_mxfp4, EXPONENT, 0, false, NULL, NULL};                      \
+    KIND struct simple_kind simple_iq4_nl = {18, 1, values_iq4_nl, HALF_WORD, 0, false, NULL, NULL};                   \
+    KIND struct simple_kind simple_q1_0 = {18, 4, values_q1_0, HALF_WORD, 0, false, NULL, NULL};                       \
+    KIND struct simple_kind simple_q2_0 = {18, 2, values_q2_0, HALF_WORD, -1 /* one */, false, NULL, NULL};            \
+    KIND struct simple_kind simple_nvfp4 = {36, 2, values_nvfp4, TWO_E4M3, 0, false, NULL, NULL};
 
 INLINE int offset_of(const struct simple_kind *kind)
 {
@@ -347,7 +404,9 @@ struct super_kind {
     int offset;
     int dmin_at; /* -1: no minima; ADDED: min times sums of x is part of the integer sum */
     bool by_16;
-    bool flat; /* all scales are 1 */
+    bool flat;                      /* all scales are 1 */
+    const struct neon_split *split; /* of weights in high and low bits, and the row's low bits */
+    const uint8_t *low;
 };
 
 INLINE uint8x16_t shifted(uint8x16_t v, int right) /* negative: to the left */
@@ -502,21 +561,29 @@ INLINE float32x4_t four_halves(uint64_t h) { return vcvt_f32_f16(vcreate_f16(h))
 #include "computed/cpu/neon_codes.h"
 
 #define SUPER_KINDS                                                                                                    \
-    KIND struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 1, 0, 82, true, false};                 \
-    KIND struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 1, 4, -1, true, false};                \
-    KIND struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 1, 0, 2, false, false};                  \
-    KIND struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 1, 0, 2, false, false};                  \
-    KIND struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 1, 32, -1, true, false};               \
-    KIND struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 1, 0, -1, false, false};        \
-    KIND struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, 1, -1, false, true};               \
-    KIND struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_first, 0.125f, 0, -1, false, false}; \
-    KIND struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_first, 0.125f, 0, -1, true, false};     \
-    KIND struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_first, 0.125f, 0, -1, true, false};        \
-    KIND struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_first, 0.25f, 0, -1, false, false};  \
-    KIND struct super_kind super_iq3_s = {110, values_iq3_s, scales_iq3_s, d_first, 1, 0, -1, false, false};           \
-    KIND struct super_kind super_iq1_s = {50, values_iq1_s, scales_iq1_s, d_first, 0.125f, 0, ADDED, false, false};    \
-    KIND struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0.125f, 0, -1, true, false};        \
-    KIND struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, 0, -1, false, true};
+    KIND struct super_kind super_q2_k = {84, values_q2_k, scales_q2_k, d_q2_k, 1, 0, 82, true, false, NULL, NULL};     \
+    KIND struct super_kind super_q3_k = {110, values_q3_k, scales_q3_k, d_q3_k, 1, 4, -1, true, false, NULL, NULL};    \
+    KIND struct super_kind super_q4_k = {144, values_q4_k, scales_k, d_first, 1, 0, 2, false, false, NULL, NULL};      \
+    KIND struct super_kind super_q5_k = {176, values_q5_k, scales_k, d_first, 1, 0, 2, false, false, NULL, NULL};      \
+    KIND struct super_kind super_q6_k = {210, values_q6_k, scales_q6_k, d_q6_k, 1, 32, -1, true, false, NULL, NULL};   \
+    KIND struct super_kind super_iq4_xs = {136, values_iq4_xs, scales_iq4_xs, d_first, 1,   0,                         \
+                                           -1,  false,         false,         NULL,    NULL};                          \
+    KIND struct super_kind super_tq2_0 = {66, values_tq2_0, scales_one, d_tq2_0, 1, 1, -1, false, true, NULL, NULL};   \
+    KIND struct super_kind super_iq2_xxs = {66, values_iq2_xxs, scales_iq2_xxs, d_first, 0.125f, 0,                    \
+                                            -1, false,          false,          NULL,    NULL};                        \
+    KIND struct super_kind super_iq2_xs = {74, values_iq2_xs, scales_iq2_xs, d_first, 0.125f, 0,                       \
+                                           -1, true,          false,         NULL,    NULL};                           \
+    KIND struct super_kind super_iq2_s = {82, values_iq2_s, scales_iq2_s, d_first, 0.125f, 0,                          \
+                                          -1, true,         false,        NULL,    NULL};                              \
+    KIND struct super_kind super_iq3_xxs = {98, values_iq3_xxs, scales_iq3_xxs, d_first, 0.25f, 0,                     \
+                                            -1, false,          false,          NULL,    NULL};                        \
+    KIND struct super_kind super_iq3_s = {                                                                             \
+        110, values_iq3_s, scales_iq3_s, d_first, 1, 0, -1, false, false, NULL, NULL};                                 \
+    KIND struct super_kind super_iq1_s = {50,    values_iq1_s, scales_iq1_s, d_first, 0.125f, 0,                       \
+                                          ADDED, false,        false,        NULL,    NULL};                           \
+    KIND struct super_kind super_iq1_m = {56, values_iq1_m, scales_iq1_m, d_iq1_m, 0.125f, 0,                          \
+                                          -1, true,         false,        NULL,    NULL};                              \
+    KIND struct super_kind super_tq1_0 = {54, values_tq1_0, scales_one, d_tq1_0, 1, 0, -1, false, true, NULL, NULL};
 
 /* ---- sums */
 

@@ -28,7 +28,8 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, 
     for (uint32_t k = 0; k < 4; k++) {
         const uint32_t at = b + (k < n ? k : n - 1), part = at % kind->parts;
         const uint8_t *p = w + (size_t)(at / kind->parts) * kind->block_bytes;
-        const struct pair v = kind->values(one_row(p), part);
+        const struct pair v = kind->values(
+            kind->split ? one_split(p, kind->low + at * kind->split->of.low_bytes, kind->split) : one_row(p), part);
         heads[k] = p;
         if (kind->scales == EXPONENT)
             ds[k] = ntx_e8m0_float(p[0]);
@@ -88,3 +89,39 @@ INLINE void simple_rows(const struct shape *s, uint32_t row, const int rows, con
                     rows1_##type);                                                                                     \
     }
 NEON_SIMPLE(SIMPLE_MATMUL)
+
+/* ---- in high and low bits, up to four rows */
+
+INLINE void simple_planes(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,
+                          size_t ldy, const struct simple_kind *type, const struct neon_split *split)
+{
+    const size_t blocks = w->n_in / NTX_QK, high = blocks * split->of.high_bytes;
+    struct simple_kind kind = *type;
+    kind.block_bytes = split->of.high_bytes;
+    kind.split = split;
+    for (uint32_t o = 0; o < w->n_out; o++) {
+        const struct shape s = {w->high + o * high, x, y + o, high, x_stride, ldy, 1, w->n_in, n_rows};
+        uint32_t r = 0;
+        kind.low = w->low + o * blocks * split->of.low_bytes;
+        for (; n_rows - r >= 2; r += 2)
+            simple_rows(&s, r, 2, &kind);
+        if (r < n_rows)
+            simple_rows(&s, r, 1, &kind);
+    }
+}
+
+#define SIMPLE_PLANES_OF(name, type, ...)                                                                              \
+    ntx_planes_fn name;                                                                                                \
+    void name(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,           \
+              size_t ldy)                                                                                              \
+    {                                                                                                                  \
+        static const struct neon_split split = __VA_ARGS__;                                                            \
+        simple_planes(w, x, x_stride, n_rows, y, ldy, &simple_##type, &split);                                         \
+    }
+#define SIMPLE_PLANES(type, bits, begin, n)                                                                            \
+    SIMPLE_PLANES_OF(ntx__planes_neon_##type##_##bits, type,                                                           \
+                     {SPLIT_OF(type, bits, n), begin, n, sizeof(struct ntx_block_##type) - (n)})                       \
+    SIMPLE_PLANES_OF(ntx__high_neon_##type##_##bits, type,                                                             \
+                     {SPLIT_OF_HIGH(type, bits, n), begin, n, sizeof(struct ntx_block_##type) - (n)})
+SIMPLE_PLANES(q5_0, 2, 6, 16)
+SIMPLE_PLANES(q8_0, 4, 2, 32)

@@ -29,7 +29,7 @@ INLINE int32x4_t weighed_sums(const int16x8_t by[2], const struct q8k_row *x, ui
 
 #define ONE_32(t)                                                                                                      \
     {                                                                                                                  \
-        const struct pair v = kind->values(one_row(w), t);                                                             \
+        const struct pair v = kind->values(from, t);                                                                   \
         for (int r = 0; r < rows; r++) {                                                                               \
             const struct pair xs = load_pair(x[r].q + (size_t)b * NTX_QKK + 32 * t);                                   \
             const int32x4_t none = vdupq_n_s32(0), first = vdotq_s32(kind->flat ? acc[r] : none, v.v[0], xs.v[0]);     \
@@ -45,9 +45,10 @@ INLINE int32x4_t weighed_sums(const int16x8_t by[2], const struct q8k_row *x, ui
         }                                                                                                              \
     }
 
-INLINE void dot_super(const uint8_t *w, uint32_t b, const struct q8k_row *x, const int rows,
+INLINE void dot_super(const struct from from, uint32_t b, const struct q8k_row *x, const int rows,
                       const struct super_kind *kind, int32x4_t *acc, int32x4_t *low)
 {
+    const uint8_t *w = from.a;
     int16x8_t s[2], min[2];
     int32x4_t wide[4];
     kind->scales(w, s, min);
@@ -82,7 +83,7 @@ INLINE int32x4_t four_totals(const int16_t *s32)
 }
 
 /* Super-block k of the four at w and x; adds its d and m to the halves of all four. */
-INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, const int rows,
+INLINE void one_of_quad(const uint8_t *w, const uint8_t *low_bits, uint32_t k, const struct q8k_row *x, const int rows,
                         const struct super_kind *kind, struct sums *sums, uint64_t *d, uint64_t *m)
 {
     const uint8_t *p = w + (size_t)k * kind->block_bytes;
@@ -93,7 +94,8 @@ INLINE void one_of_quad(const uint8_t *w, uint32_t k, const struct q8k_row *x, c
                 : "memory"); /* keeps loads of other blocks from moving here: there are too few registers */
     else
         prefetch_weights(p, kind->block_bytes, 1024, REACH_NEAR);
-    dot_super(p, k, x, rows, kind, dot, low);
+    dot_super(kind->split ? one_split(p, low_bits + k * kind->split->of.low_bytes, kind->split) : one_row(p), k, x,
+              rows, kind, dot, low);
     for (int r = 0; r < rows; r++) {
         sums[r].dot[k] = dot[r];
         sums[r].low[k] = low[r];
@@ -108,7 +110,8 @@ INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all
                      float32x4_t *acc)
 {
     const struct super_kind *kind = of;
-    const uint8_t *w = row + (size_t)b * kind->block_bytes;
+    const uint8_t *w = row + (size_t)b * kind->block_bytes,
+                  *l = kind->split ? kind->low + b * kind->split->of.low_bytes : NULL;
     const struct q8k_row *whole = all;
     struct q8k_row x[NEON_ROWS];
     struct sums sums[NEON_ROWS];
@@ -121,13 +124,13 @@ INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all
     if (kind->flat && n == 4) {
 #pragma GCC unroll 4
         for (uint32_t k = 0; k < 4; k++)
-            one_of_quad(w, k, x, rows, kind, sums, &d, &m);
+            one_of_quad(w, l, k, x, rows, kind, sums, &d, &m);
     } else {
         for (uint32_t k = 0; k < 4; k++)
             for (int r = 0; k >= n && r < rows; r++)
                 sums[r].dot[k] = sums[r].low[k] = vdupq_n_s32(0);
         for (uint32_t k = 0; k < n; k++)
-            one_of_quad(w, k, x, rows, kind, sums, &d, &m);
+            one_of_quad(w, l, k, x, rows, kind, sums, &d, &m);
     }
     const float32x4_t vd = kind->times != 1 ? vmulq_n_f32(four_halves(d), kind->times) : four_halves(d),
                       vm = four_halves(m);
@@ -162,6 +165,53 @@ INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, cons
                     rows1_##type);                                                                                     \
     }
 NEON_SUPER(SUPER_MATMUL)
+
+/* ---- in high and low bits, up to four rows */
+
+INLINE void scales_split_q6_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
+{
+    (void)min;
+    widen_scales(vld1q_s8((const int8_t *)w + 64), s);
+}
+INLINE uint16_t d_split_q6_k(const uint8_t *w) { return half_at(w + 80); }
+
+INLINE void super_planes(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,
+                         size_t ldy, const struct super_kind *type, const struct neon_split *split)
+{
+    const size_t blocks = w->n_in / NTX_QKK, high = blocks * split->of.high_bytes;
+    struct super_kind kind = *type;
+    kind.block_bytes = split->of.high_bytes;
+    kind.split = split;
+    for (uint32_t o = 0; o < w->n_out; o++) {
+        const struct shape s = {w->high + o * high, x, y + o, high, x_stride, ldy, 1, w->n_in, n_rows};
+        uint32_t r = 0;
+        kind.low = w->low + o * blocks * split->of.low_bytes;
+        for (; n_rows - r >= 2; r += 2)
+            super_rows(&s, r, 2, &kind);
+        if (r < n_rows)
+            super_rows(&s, r, 1, &kind);
+    }
+}
+
+#define SUPER_PLANES_OF(name, kind, ...)                                                                               \
+    ntx_planes_fn name;                                                                                                \
+    void name(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,           \
+              size_t ldy)                                                                                              \
+    {                                                                                                                  \
+        static const struct neon_split split = __VA_ARGS__;                                                            \
+        super_planes(w, x, x_stride, n_rows, y, ldy, &kind, &split);                                                   \
+    }
+#define SUPER_PLANES(type, kind, bits, begin)                                                                          \
+    SUPER_PLANES_OF(ntx__planes_neon_##type##_##bits, kind,                                                            \
+                    {SPLIT_OF(type, bits, 128), begin, 128, sizeof(struct ntx_block_##type) - 128})                    \
+    SUPER_PLANES_OF(ntx__high_neon_##type##_##bits, kind,                                                              \
+                    {SPLIT_OF_HIGH(type, bits, 128), begin, 128, sizeof(struct ntx_block_##type) - 128})
+static const struct super_kind split_q6_k = {146,  values_q6_k, scales_split_q6_k, d_split_q6_k, 1, 32, -1, true, false,
+                                             NULL, NULL};
+SUPER_PLANES(q4_k, super_q4_k, 1, 16)
+SUPER_PLANES(q4_k, super_q4_k, 2, 16)
+SUPER_PLANES(q5_k, super_q5_k, 2, 48)
+SUPER_PLANES(q6_k, split_q6_k, 2, 0)
 
 /* ---- floats: value k goes to lane k % 32, which is one of eight registers */
 

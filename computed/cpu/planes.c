@@ -29,6 +29,16 @@ NTX_PLANES(DECLARE_256)
 static const struct kernels kernels_256[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_256)};
 #endif
 
+#if defined(__aarch64__) && !defined(NTX_WITHOUT_NEON)
+#define DECLARE_NEON(WHOLE, whole, low_bits, ...)                                                                      \
+    ntx_planes_fn ntx__planes_neon_##whole##_##low_bits, ntx__high_neon_##whole##_##low_bits;
+NTX_PLANES(DECLARE_NEON)
+#define KERNELS_NEON(WHOLE, whole, low_bits, high_bits, ...)                                                           \
+    [NTX_##WHOLE##_LOW##low_bits] = {ntx__planes_neon_##whole##_##low_bits, NULL},                                     \
+    [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high_neon_##whole##_##low_bits, NULL},
+static const struct kernels kernels_neon[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_NEON)};
+#endif
+
 static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_rows)
 {
     struct kernels k = {NULL, NULL};
@@ -41,6 +51,10 @@ static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, ui
 #if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX2)
     if (ops == &ntx__cpu_avx2)
         k = kernels_256[type];
+#endif
+#if defined(__aarch64__) && !defined(NTX_WITHOUT_NEON)
+    if (ops == &ntx__cpu_neon || (ops == &ntx__cpu_i8mm && n_rows == 1))
+        k = kernels_neon[type];
 #endif
     (void)ops;
     (void)type;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* planes.h: products with weights in high and low bits (model/planes.h), bit for bit those of the whole type. Kernels
- * read both parts and join them in registers: of AVX-512 for any number of rows of x, of AVX2 for a few. For the
- * others NTX_PLANES_OUTS outputs at a time are joined in memory that stays in the processor's cache. */
+ * read both parts and join them in registers: of AVX-512 for any number of rows of x, of AVX2 and NEON for a few. For
+ * the others NTX_PLANES_OUTS outputs at a time are joined in memory that stays in the processor's cache. */
 #ifndef NTX_COMPUTED_CPU_PLANES_H
 #define NTX_COMPUTED_CPU_PLANES_H
 
