@@ -49,15 +49,27 @@ void ntx_draft_file_request(struct ntx_draft_file *f, const struct ntx_draft_tex
     ntx_drafts_post_request(f->part, i, &request, t->tokens);
 }
 
-void ntx_draft_file_rest(struct ntx_draft_file *f)
+static void stop_text(struct ntx_draft_file *f, unsigned i)
 {
     const struct ntx_drafts_text nothing = {0};
     const int32_t none = 0;
+    if (!f->text[i].n)
+        return;
+    f->text[i].n = 0;
+    ntx_drafts_post_request(f->part, i, &nothing, &none);
+}
+
+void ntx_draft_file_rest(struct ntx_draft_file *f)
+{
     for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++)
-        if (f->text[i].n) {
-            f->text[i].n = 0;
-            ntx_drafts_post_request(f->part, i, &nothing, &none);
-        }
+        stop_text(f, i);
+}
+
+void ntx_draft_file_leave(struct ntx_draft_file *f, uint64_t session)
+{
+    for (unsigned i = 0; i < NTX_DRAFTS_TEXTS; i++)
+        if (f->text[i].session == session)
+            stop_text(f, i);
 }
 
 /* ---- the answer: a tree for a text of n_text tokens, of which ours may be longer */

@@ -41,6 +41,7 @@ struct ntx_draft_file {
 void ntx_draft_file_request(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most);
 /* Its texts are not wanted any more: it stops. */
 void ntx_draft_file_rest(struct ntx_draft_file *f);
+void ntx_draft_file_leave(struct ntx_draft_file *f, uint64_t session); /* likewise this session's text */
 /* Waits at most ns until the tree for this text has its `most` likeliest nodes (of those with a chance above `cost`, or
  * that are worth the time of another step, at `worth` tokens per ns), or is done. A node that is not expanded has no
  * child among them. Returns whether it has. */

@@ -58,6 +58,14 @@ void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s)
             ntx_draft_file_request(&e->file[i], &t, nodes_to_expand(e));
 }
 
+/* A draft model that still works on an answered text would delay the next one. */
+void ntx__engine_draft_end(struct ntx_engine *e, const struct ntx_session *s)
+{
+    for (unsigned i = 0; i < e->n_files; i++)
+        if (e->file[i].part)
+            ntx_draft_file_leave(&e->file[i], s->id);
+}
+
 /* How long to wait for a tree: a part of a pass, or of the plain passes that it saves, as long as trees bring tokens. A
  * late or wrong drafter is waited for less and less. */
 static uint64_t draft_patience(const struct ntx_engine *e, double plain)

@@ -188,6 +188,7 @@ bool ntx__engine_prefix_store_save(struct ntx_engine *e); /* writes one of them.
 uint32_t ntx__engine_propose(struct ntx_engine *e, uint32_t i, uint32_t most);
 /* The prompt of s is being read: the drafter may read it, too. */
 void ntx__engine_draft_ahead(struct ntx_engine *e, struct ntx_session *s);
+void ntx__engine_draft_end(struct ntx_engine *e, const struct ntx_session *s); /* s wants no drafts any more */
 /* Takes the results of a session's rows: draws tokens along its proposal and keeps the path that holds. s may be freed
  * afterwards. */
 void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s);

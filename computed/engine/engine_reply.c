@@ -21,6 +21,7 @@ void ntx__engine_leave_request(struct ntx_engine *e, struct ntx_session *s)
     }
     ntx_request_free(s->unread);
     s->unread = NULL;
+    ntx__engine_draft_end(e, s);
     s->preempted = s->again = false;
     if (s->state != NTX_SESSION_IDLE)
         count_off(e);

@@ -72,6 +72,10 @@ static void asked(void)
     ntx_drafts_open_seq(&part.requests->text[0].seq); /* a write in progress */
     CHECK(!ntx_drafts_read_request(&part, 0, &got, tokens, &seq));
     ntx_drafts_close_seq(&part.requests->text[0].seq, &part.requests->bell);
+    ntx_draft_file_leave(&file, 4); /* another session was answered */
+    CHECK(ntx_drafts_read_request(&part, 0, &got, tokens, &seq) && got.n == 5);
+    ntx_draft_file_leave(&file, 3);
+    CHECK(ntx_drafts_read_request(&part, 0, &got, tokens, &seq) && !got.n);
 }
 
 /* 0 -> 1 (0.5) -> 3 (0.8); 0 -> 2 (0.25) -> 4 (0.95): paths of 0.5, 0.4, 0.25, 0.2375. */
