@@ -3,10 +3,10 @@
  *
  * Replays recorded texts through the engine's policy (computed/engine/draft_policy.h). A text is the same with any
  * drafts, so what is proposed at each place, and how much of it holds, follow from what record.c recorded: TEXTS, and
- * for each drafter what it says at each place of them. The time of a pass follows from COSTS. One setting a line: a
- * name, the model's bytes, the memory for weights and drafters (0: everything fits), the drive's bytes per second, and
- * pairs of rows and the ns that they take without the drive (linear between them). DRAFTS is FILE:BYTES:NS: the
- * drafter's memory, and the time of one row in it.
+ * for each drafter what it says at each place of them. (texts.txt: prompts.txt, answered by Qwen2.5-Coder 1.5B.) The
+ * time of a pass follows from COSTS (costs.txt). One setting a line: a name, the model's bytes, the memory for weights
+ * and drafters (0: everything fits), the drive's bytes per second, and pairs of rows and the ns that they take without
+ * the drive (linear between them). DRAFTS is FILE:BYTES:NS: the drafter's memory, and the time of one row in it.
  *
  * A drafter's tree grows best first. Below a node that is not the text's, chances are those that it said at the place
  * of the same depth. While a pass waits for the drive, the drafter works ahead; what it made counts where the text

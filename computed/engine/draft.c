@@ -17,6 +17,7 @@
 #define PACE_NEW       0.1   /* weight of a pass that tells of the slope */
 #define PACE_FORGOTTEN 0.002 /* of one that does not */
 #define PACE_PASSES    12.0
+#define FEW_NEW        0.2     /* weight of a pass with few rows in its number's correction */
 #define LOCAL          0.95    /* of the rate that a proposal promises is taken for that of the next passes */
 #define SUREST         0.985   /* most chance of a node: a long chain does not become certain */
 #define WAITS          0.05    /* share of a pass that waits for the drive, where the drive limits it */
@@ -75,9 +76,14 @@ static uint32_t depth_class(uint32_t depth)
     return k;
 }
 
+/* A longer match holds at least as often as a shorter one, which may be known better. */
 static float kind_chance(const struct ntx_draft_chances *c, uint32_t kind, float said)
 {
-    return said * c->held[kind] / c->said[kind];
+    const uint32_t others = NTX_DRAFT_LOOKUP_KINDS / 2;
+    float best = c->held[kind] / c->said[kind];
+    for (uint32_t k = kind < others ? 0 : others; k < kind && kind < NTX_DRAFT_LOOKUP_KINDS; k++)
+        best = NTX_MAX(best, c->held[k] / c->said[k]);
+    return said * best;
 }
 
 /* Of a kind and depth, as learned over many texts. */
@@ -227,8 +233,34 @@ void ntx_draft_join(struct ntx_draft *d, const struct ntx_draft *of, unsigned n,
 
 /* ---- times */
 
+/* Arithmetic of a pass, by the line. */
+static double line_ns(const struct ntx_pace *p, double rows)
+{
+    return p->n > 0 ? NTX_MAX(p->ns + (rows - p->rows) * ntx_pace_row(p), 0.0) : 0;
+}
+
+/* Index in `few`, or NTX_DRAFT_STATS_FEW. */
+static uint32_t few_of(double rows)
+{
+    uint32_t n = rows <= NTX_DRAFT_STATS_FEW ? (uint32_t)rows : 0;
+    return n && n == rows ? n - 1 : NTX_DRAFT_STATS_FEW;
+}
+
+static void learn_few(struct ntx_pace *p, double rows, double busy)
+{
+    const double line = line_ns(p, rows);
+    const uint32_t k = few_of(rows);
+    for (uint32_t i = 0; i < NTX_DRAFT_STATS_FEW; i++)
+        p->few[i] += p->few[i] > 0 ? (1 - p->few[i]) * PACE_FORGOTTEN : 0;
+    if (k == NTX_DRAFT_STATS_FEW || line <= 0)
+        return;
+    p->few[k] = p->few[k] > 0 ? p->few[k] : 1;
+    p->few[k] += FEW_NEW * (busy / line - p->few[k]);
+}
+
 void ntx_pace_add(struct ntx_pace *p, double rows, double ns, double waited)
 {
+    learn_few(p, rows, NTX_MAX(ns - waited, 0.0));
     double busy = NTX_MAX(ns - waited, 0.0), more_rows = rows - p->rows, more_ns = busy - p->ns;
     double tells = more_rows * more_rows / (more_rows * more_rows + 1), new = NTX_MAX(PACE_NEW * tells, PACE_FORGOTTEN);
     if (p->n > 0) {
@@ -278,7 +310,8 @@ uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chance
 /* Near the drive's time neither hides the other whole: a norm of both, at most a fifth above the larger. */
 double ntx_pace_of(const struct ntx_pace *p, double rows)
 {
-    double busy = p->n > 0 ? NTX_MAX(p->ns + (rows - p->rows) * ntx_pace_row(p), 0.0) : 0,
+    const uint32_t k = few_of(rows);
+    double busy = line_ns(p, rows) * (k < NTX_DRAFT_STATS_FEW && p->few[k] > 0 ? p->few[k] : 1),
            more = NTX_MAX(busy, p->floor), less = NTX_MIN(busy, p->floor), part = more > 0 ? less / more : 0;
     return more * sqrt(sqrt(1 + part * part * part * part));
 }

@@ -63,8 +63,9 @@ uint32_t ntx_draft_best(const struct ntx_draft *d, const struct ntx_draft_chance
 void ntx_draft_chances(struct ntx_draft_chances *c);       /* sets the priors */
 void ntx_draft_chances_drift(struct ntx_draft_chances *c); /* once a pass */
 
-/* Time of a pass by its rows. What the rows compute is a line through the measured passes, the latest counting most;
- * the drive's time hides it as far as it can. The line's slope is not forgotten while all passes have as many rows. */
+/* Time of a pass by its rows. What the rows compute is a line through the measured passes, the latest counting most,
+ * corrected for each small number of rows; the drive's time hides it as far as it can. The line's slope is not
+ * forgotten while all passes have as many rows. */
 struct ntx_pace {
     double n;              /* passes, the older ones fading */
     double rows, ns;       /* means, without waits for the drive */
@@ -72,6 +73,9 @@ struct ntx_pace {
     double floor;          /* ns of passes that wait for the drive; 0: none does */
     double row;            /* ns that one more row takes before that is measured; 0: by prior */
     double prior;          /* or in units of a pass; 0: 1/16 */
+    /* Measured times of passes with 1, 2, ... rows in parts of the line's; 0: none was measured. A product of two or
+     * four rows may take hardly more than that of one, and three more than four. */
+    double few[NTX_DRAFT_STATS_FEW];
 };
 /* waited: part of ns that was spent waiting for the drive. */
 void ntx_pace_add(struct ntx_pace *p, double rows, double ns, double waited);

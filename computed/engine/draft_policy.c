@@ -42,7 +42,10 @@ double ntx_draft_policy_least(const struct ntx_draft_policy *p, uint32_t writers
         return 0;
     if (!is_measured(p))
         return p->automatic && (!p->reads || p->expert_share > 0) ? 1 : UNKNOWN;
-    double more = drafting_ns(p, writers, p->drafted + 1) - drafting_ns(p, writers, p->drafted);
+    double none = drafting_ns(p, writers, 0),
+           more = drafting_ns(p, writers, p->drafted + 1) - drafting_ns(p, writers, p->drafted);
+    for (uint32_t n = 1; n < NTX_DRAFT_STATS_FEW; n++) /* the first rows may be cheap together */
+        more = NTX_MIN(more, (drafting_ns(p, writers, n) - none) / n);
     return NTX_MAX(more * ntx_draft_policy_worth(p, writers), LEAST);
 }
 

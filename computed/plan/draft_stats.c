@@ -154,10 +154,11 @@ static json_t *list_json(const double *x, size_t n)
 
 static json_t *place_json(const struct ntx_draft_stats_place *p)
 {
-    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o}", "way", (json_int_t)p->way, "threads",
+    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "way", (json_int_t)p->way, "threads",
                      (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on, "left",
                      (json_int_t)p->left, "rest", (json_int_t)p->rest, "away", (json_int_t)p->away, "tries",
-                     (json_int_t)p->tries, "rate", list_json(p->rate, 2), "line", list_json(p->pace, 6));
+                     (json_int_t)p->tries, "rate", list_json(p->rate, 2), "line", list_json(p->pace, 6), "few",
+                     list_json(p->few, NTX_DRAFT_STATS_FEW));
 }
 
 char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
@@ -226,15 +227,18 @@ static bool take_whole(const json_t *o, uint64_t most, uint64_t *n)
 
 static bool take_place(const json_t *o, struct ntx_draft_stats_place *p)
 {
-    uint64_t way = 0, threads = 0, left = 0, rest = 0, away = 0, tries = 0; /* the last two, and the line, came later */
-    const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries"), *line = json_object_get(o, "line");
+    uint64_t way = 0, threads = 0, left = 0, rest = 0, away = 0,
+             tries = 0; /* the last two, and the lists, came later */
+    const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries"), *line = json_object_get(o, "line"),
+                 *few = json_object_get(o, "few");
     bool good = take_whole(json_object_get(o, "way"), NTX_DRAFT_STATS_WAYS - 1, &way) &&
                 take_whole(json_object_get(o, "threads"), 65536, &threads) &&
                 take_whole(json_object_get(o, "streamed"), 1ull << 50, &p->streamed) &&
                 take_whole(json_object_get(o, "left"), 1u << 20, &left) &&
                 take_whole(json_object_get(o, "rest"), 1u << 20, &rest) && (!a || take_whole(a, 1u << 20, &away)) &&
                 (!b || take_whole(b, 1u << 20, &tries)) && take_list(json_object_get(o, "rate"), 2, false, p->rate) &&
-                (!line || take_list(line, 6, false, p->pace));
+                (!line || take_list(line, 6, false, p->pace)) &&
+                (!few || take_list(few, NTX_DRAFT_STATS_FEW, false, p->few));
     p->way = (uint32_t)way;
     p->threads = (uint32_t)threads;
     p->left = (uint32_t)left;

@@ -25,6 +25,7 @@
 #define NTX_DRAFT_STATS_RANKS        127u /* nodes of a tree, without the root */
 #define NTX_DRAFT_STATS_WAYS         3u   /* by look-up, by a file, by both */
 #define NTX_DRAFT_STATS_PLACES       8u
+#define NTX_DRAFT_STATS_FEW          8u /* numbers of rows whose times are known one by one */
 
 /* Chances of a node whose parent was accepted: the drafter's estimate, times the acceptance rate at such estimates. */
 struct ntx_draft_chances {
@@ -46,7 +47,8 @@ struct ntx_draft_stats_place { /* a placement of the model, and whether drafts p
     uint32_t left, rest; /* see struct ntx_draft_turn */
     /* Tokens per ns, without and with drafts: both while the drafters have their memory. */
     double rate[2], pace[6]; /* pace: struct ntx_pace up to `floor` */
-    uint32_t away, tries;    /* loads in a row without these drafters; times that they were tried again */
+    double few[NTX_DRAFT_STATS_FEW];
+    uint32_t away, tries; /* loads in a row without these drafters; times that they were tried again */
 };
 
 struct ntx_draft_stats {

@@ -356,6 +356,35 @@ static void looks(void)
     }
 }
 
+/* A product of two rows costs hardly more than one of one row, and three rows more than four. */
+static void few_rows(void)
+{
+    static const double ns[] = {0, 100, 105, 180, 150};
+    struct ntx_pace p = {0};
+    for (int i = 0; i < 60; i++)
+        ntx_pace_add(&p, 1 + i % 4, ns[1 + i % 4], 0);
+    for (int n = 1; n <= 4; n++)
+        CHECK_MSG(fabs(ntx_pace_of(&p, n) - ns[n]) < 0.03 * ns[n], "%d rows: %f", n, ntx_pace_of(&p, n));
+    double three = ntx_pace_of(&p, 3), line = ntx_pace_of(&p, 3.001);
+    CHECK(three > 1.1 * line);
+    for (int i = 0; i < 1500; i++) /* three rows are not tried any more: after a while they are believed cheaper */
+        ntx_pace_add(&p, 1, 100, 0);
+    CHECK(ntx_pace_of(&p, 3) < 1.02 * ntx_pace_of(&p, 3.001));
+}
+
+/* Matches of three tokens held, so that longer ones are trusted, though none was seen. */
+static void longer_matches(void)
+{
+    struct ntx_draft_chances c;
+    ntx_draft_chances(&c);
+    ntx_draft_chances_doubt(&c);
+    const double before = ntx_draft_chance(&c, 8, 1, 1), shorter = ntx_draft_chance(&c, 1, 1, 1);
+    c.held[2] = c.said[2] = 20;
+    CHECK(before < 0.5 && ntx_draft_chance(&c, 8, 1, 1) > 0.95);
+    CHECK(fabs(ntx_draft_chance(&c, 1, 1, 1) - shorter) < 1e-9);
+    CHECK(ntx_draft_chance(&c, NTX_DRAFT_LOOKUP_KINDS / 2 + 3, 1, 1) < 0.1); /* of other matches than the first */
+}
+
 int main(void)
 {
     doubted();
@@ -372,5 +401,7 @@ int main(void)
     lately();
     joined();
     paced();
+    few_rows();
+    longer_matches();
     return 0;
 }

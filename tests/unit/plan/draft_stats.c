@@ -59,7 +59,8 @@ static struct ntx_draft_stats_place place(uint32_t way, uint64_t streamed, doubl
                                           .away = 3,
                                           .tries = 2,
                                           .rate = {rate, 2 * rate},
-                                          .pace = {1, 2, 3, 4, 5, 6}};
+                                          .pace = {1, 2, 3, 4, 5, 6},
+                                          .few = {1, 0, 1.5}};
 }
 
 static void placed(void)
@@ -141,6 +142,7 @@ static void kept(void)
     CHECK(back.ranks[1].tried[39] == 20 && back.n_places == 1 && back.place[0].streamed == 12345678 &&
           back.place[0].on && back.place[0].left == 7 && back.place[0].away == 3 && back.place[0].tries == 2);
     CHECK(fabs(back.place[0].rate[1] - 2e-8) < 1e-14 && back.place[0].pace[4] == 5 && back.place[0].pace[5] == 6);
+    CHECK(back.place[0].few[0] == 1 && !back.place[0].few[1] && back.place[0].few[2] == 1.5 && !back.place[0].few[3]);
     ntx_draft_stats_begin(&back, first);
     CHECK_EQ(ntx_draft_stats_load("abc", &back, &err),
              0); /* without a drafter, what is known of the stored ones is kept */

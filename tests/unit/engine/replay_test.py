@@ -1,0 +1,31 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""24 texts of Qwen2.5-Coder 1.5B, replayed through the policy of drafts (bench/draft/policy.c), with the times that
+passes took: how much of the best fixed number of drafts `--draft auto` reaches. There is no clock, so the figures are
+the same on each machine."""
+
+import collections, csv, os, subprocess, sys
+
+here = os.environ['NTX_SOURCE'] + '/bench/draft/'
+with open(here + 'texts.txt') as texts:
+    out = subprocess.run([os.environ['NTX_BUILD'] + '/bench/bench_policy', here + 'costs.txt'], stdin=texts,
+                         stdout=subprocess.PIPE, check=True).stdout.decode()
+
+wrong, counts = [], collections.Counter()
+for r in csv.reader(out.splitlines()):
+    if r[2] == 'all':
+        rates = list(map(float, r[3:]))
+        counts['all'] += 1
+        if rates[-1] < 0.98 * max(rates[:-1]):  # of the number of drafts that is best for all texts
+            wrong.append(r)
+    elif r[2] == 'share':
+        mean, least, least_of_off = float(r[5]), float(r[6]), float(r[9])
+        counts['share'] += 1
+        if mean < (1.09 if r[0] == 'ram' else 0.95) or least < 0.7 or least_of_off < 0.98:
+            wrong.append(r)
+for r in wrong:
+    print(','.join(r))
+if counts != {'all': 10, 'share': 10}:
+    print(out)
+    sys.exit('bench_policy printed other lines: %s' % counts)
+sys.exit(bool(wrong))
