@@ -3,10 +3,11 @@
 """official_images.py BIN CONVERTER [--keep DIR] [FAMILY ...]: models that see, beside transformers and mtmd.
 
 A small random model of transformers' class (Qwen3-VL, Qwen3.5 with experts, Gemma 3 and 4, whose pictures see both
-ways) is saved as published models are; llama.cpp's converter makes the model's GGUF and the projector's. Texts with
-pictures (first, last, between, two) are computed by all: the likeliest tokens after the text, and an answer. The
-pictures have sizes that no processor changes, and eight rows or more, which mtmd asks for: so no resizing is compared.
-mtmd has not the text around Gemma's pictures that transformers has, and is not asked for these.
+ways, Llama 4 with pictures in tiles) is saved as published models are; llama.cpp's converter makes the model's GGUF and
+the projector's. Texts with pictures (first, last, between, two) are computed by all: the likeliest tokens after the
+text, and an answer. The pictures have sizes that no processor changes, and eight rows or more, which mtmd asks for: so
+no resizing is compared, but that of the whole picture beside Llama 4's tiles. mtmd has not the text around Gemma's
+pictures that transformers has, and cuts otherwise than Llama 4's processor: it is not asked for these.
 
 It needs what official.py needs; official_test.py runs it in tests/run --long.
 """
@@ -35,6 +36,8 @@ START, END, PAD = 317, 318, 319
 TOP, ANSWER, TOLERANCE, CTX = 20, 6, 0.02, 1024
 PATCH, MERGE = 16, 2
 TEXT = dict(official.COMMON, max_position_embeddings=2048)
+TILE, WHOLE, TILE_END, LINE_END = 84, 316, 315, 314  # of Llama 4
+MORE_MARKS = {'llama4': {WHOLE: '<|image|>', TILE_END: '<|tile_x_separator|>', LINE_END: '<|tile_y_separator|>'}}
 QWEN_MARKS = ('<|vision_start|>', '<|vision_end|>', '<|image_pad|>')
 QWEN_TOWER = dict(
     depth=4,
@@ -144,6 +147,37 @@ FAMILIES = {
         [(960, 672), (672, 960)],
         False,
     ),
+    'llama4': (
+        'Llama4ForConditionalGeneration',
+        {
+            'text_config': dict(
+                TEXT,
+                num_local_experts=4,
+                intermediate_size_mlp=144,
+                interleave_moe_layer_step=2,
+                rope_parameters=official.default_rope(5e5),
+            ),
+            'vision_config': dict(
+                hidden_size=72,
+                intermediate_size=288,
+                num_hidden_layers=3,
+                num_attention_heads=3,
+                patch_size=14,
+                image_size=TILE,
+                projector_input_dim=80,
+                projector_output_dim=80,
+                vision_output_dim=80,
+            ),
+            'boi_token_index': START,
+            'eoi_token_index': END,
+            'image_token_index': PAD,
+        },
+        ('<|image_start|>', '<|image_end|>', '<|patch|>'),
+        '',
+        {'image_mean': [0.5] * 3, 'image_std': [0.5] * 3},
+        [(2 * TILE, TILE), (TILE, TILE), (3 * TILE, 2 * TILE)],
+        False,
+    ),
 }
 TEXTS = {  # a text, or a picture's width and height
     'first': [(128, 96), 'what is it?'],
@@ -215,6 +249,30 @@ def see_gemma4(pictures):
     return given, [len(x) // 9 for x in pixels]
 
 
+def see_llama4(pictures):
+    """Tiles from the left and then from the top, and behind several the whole picture in their size."""
+    tiles, rows = [], []
+    for rgb in pictures:
+        down, across = rgb.shape[0] // TILE, rgb.shape[1] // TILE
+        x = torch.tensor(rgb.transpose(2, 0, 1)[None]).float()
+        cut = x.reshape(3, down, TILE, across, TILE).permute(1, 3, 0, 2, 4).reshape(-1, 3, TILE, TILE)
+        whole = torch.nn.functional.interpolate(x, (TILE, TILE), mode='bilinear', antialias=True).round()
+        tiles.append(torch.cat([cut, whole]) if len(cut) > 1 else cut)
+        rows.append((down, across))
+    return {'pixel_values': (torch.cat(tiles) / 255 - 0.5) / 0.5}, rows
+
+
+def rows_of(family, rows):
+    """The tokens of a picture."""
+    if family != 'llama4':
+        return [PAD] * rows
+    tile, out = [PAD] * (TILE // 14 // 2) ** 2, []
+    if rows != (1, 1):
+        for _ in range(rows[0]):
+            out += tile + ([TILE_END] + tile) * (rows[1] - 1) + [LINE_END]
+    return out + [WHOLE] + tile
+
+
 def byte_ids(text):
     from transformers.convert_slow_tokenizer import bytes_to_unicode
 
@@ -228,17 +286,22 @@ def byte_ids(text):
 
 
 def by_transformers(family, model, parts):
-    see = {'gemma3': see_gemma3, 'gemma4': see_gemma4}.get(family, see_qwen)
+    if family == 'llama4':  # transformers 5.24 reads a field that this class lacks
+        transformers.modeling_outputs.MoeCausalLMOutputWithPast.image_outputs = None
+    see = {'gemma3': see_gemma3, 'gemma4': see_gemma4, 'llama4': see_llama4}.get(family, see_qwen)
     given, rows = see([picture(*part, n) for n, part in enumerate(parts) if not isinstance(part, str)])
     around, ids = byte_ids(FAMILIES[family][3]), []
     for part in parts:
-        ids += byte_ids(part) if isinstance(part, str) else around + [START] + [PAD] * rows.pop(0) + [END] + around
+        if isinstance(part, str):
+            ids += byte_ids(part)
+        else:
+            ids += around + [START] + rows_of(family, rows.pop(0)) + [END] + around
     out = []
     with torch.no_grad():
         for _ in range(ANSWER):
             kinds = torch.tensor([[int(i == PAD) for i in ids]])
             key = 'token_type_ids' if family == 'gemma3' else 'mm_token_type_ids'
-            more = dict(given, use_cache=False, **{key: kinds})
+            more = dict(given, use_cache=False, **({} if family == 'llama4' else {key: kinds}))
             logits = model(input_ids=torch.tensor([ids]), **more).logits[0, -1]
             out.append(logits.double().log_softmax(0).numpy())
             ids.append(int(logits.argmax()))
@@ -342,8 +405,8 @@ def prepare(converter, family, folder, where):
     )
     model = towers.random_model(family)
     model.save_pretrained(folder)
-    named = dict(zip((START, END, PAD), marks, strict=True))
-    official.write_vocabulary(folder, named | {START - 1: '<|endoftext|>'})  # some tokenizers add it elsewhere
+    named = dict(zip((START, END, PAD), marks, strict=True)) | MORE_MARKS.get(family, {START - 1: '<|endoftext|>'})
+    official.write_vocabulary(folder, named)  # some tokenizers add it elsewhere
     towers.publish_tensors(folder, family)
     with open(os.path.join(folder, 'preprocessor_config.json'), 'w') as f:
         json.dump(processor, f)
