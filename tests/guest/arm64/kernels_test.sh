@@ -18,6 +18,7 @@ compile() {
 }
 compile computed/cpu/pick.c armv8-a
 compile computed/cpu/generic.c armv8-a
+compile computed/cpu/interleaved_row.c armv8-a
 compile computed/cpu/neon.c armv8.2-a+dotprod # as computed/cpu/CMakeLists.txt has it
 compile computed/cpu/neon_simple.c armv8.2-a+dotprod
 compile computed/cpu/neon_super.c armv8.2-a+dotprod

@@ -132,13 +132,15 @@ wait_for 20 eval \
     fail "after an unload: $(as alice ntx status)"
 
 # An ntx-iod that ends again and again before it delivers a byte fails the load or the answer, which names how it ended.
-# (On a busy machine it may read something between two kills; then the answer comes.) The next load works.
+# (On a busy machine it may read something between two kills; then the answer comes, or reads of the dead ones, which
+# nobody can prove finished, are left in all slots.) The next load works.
 # The loop also ends with this test, whose failure removes $tmp: it would take a processor for ever.
 (while [ -d "$tmp" ] && [ ! -e "$tmp/enough" ]; do inside pkill -KILL -x ntx-iod; done) & killer=$!
 if as alice ntx load /home/alice/m.gguf --ram 14M --ctx 48 >"$tmp/load" 2>&1 && gen >"$tmp/got" 2>>"$tmp/load"; then
     same "$tmp/want" "$tmp/got" "while ntx-iod was killed again and again"
 else
-    grep -Eq 'ntx-iod (ended 10 times in a row|did not get ready).*the last time:? killed' "$tmp/load" ||
+    grep -Eq -e 'ntx-iod (ended 10 times in a row|did not get ready).*the last time:? killed' \
+        -e 'ntx-iod died, and what it was reading may still come at any time.*load the model again' "$tmp/load" ||
         fail "a dying ntx-iod: $(cat "$tmp/load"; journal -n 20)"
 fi
 : >"$tmp/enough"
