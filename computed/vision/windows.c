@@ -89,38 +89,31 @@ static uint64_t slot_at(const struct ntx__windows *x, uint32_t window)
     return x->fixed_bytes + (window % NTX__WINDOW_SLOTS) * x->slot_bytes;
 }
 
-/* Adds a read of chunk i and of `more` chunks behind it, which follow it in the file. */
-static void add_read(struct ntx__windows *x, uint32_t i, uint32_t more)
-{
-    struct ntx_stage_read *r = &x->reads[x->n_reads++];
-    *r = (struct ntx_stage_read){.offset = x->chunks->list[i].offset, .at = x->at[i]};
-    for (uint32_t k = i; k <= i + more; k++) {
-        r->bytes += (uint32_t)x->chunks->list[k].bytes;
-        x->needs[k] = x->n_reads;
-    }
-}
-
-/* Chunks behind chunk i, before `to`, that can be read with it. */
-static uint32_t adjacent(const struct ntx__windows *x, uint32_t i, uint32_t to)
+/* Adds a read of chunk i, and of those before `to` that follow it in the file and in the window. Fixed ones between
+ * them have their own reads. So no page of a window is read twice, unless a read would exceed READ_MOST bytes. Returns
+ * the first chunk behind it. */
+static uint32_t add_read(struct ntx__windows *x, uint32_t i, uint32_t to)
 {
     const struct ntx_chunk *list = x->chunks->list;
-    uint64_t n = list[i].bytes;
-    uint32_t k = i + 1;
-    for (; k < to && !list[k].fixed && x->at[k] == x->at[i] + n && n + list[k].bytes <= READ_MOST; k++)
-        n += list[k].bytes;
-    return k - i - 1;
+    struct ntx_stage_read *r = &x->reads[x->n_reads++];
+    *r = (struct ntx_stage_read){.offset = list[i].offset, .bytes = (uint32_t)list[i].bytes, .at = x->at[i]};
+    x->needs[i] = x->n_reads;
+    for (i++; i < to; i++) {
+        if (list[i].fixed)
+            continue;
+        if (x->at[i] != r->at + r->bytes || r->bytes + list[i].bytes > READ_MOST)
+            break;
+        r->bytes += (uint32_t)list[i].bytes;
+        x->needs[i] = x->n_reads;
+    }
+    return i;
 }
 
 static void list_window(struct ntx__windows *x, uint32_t window)
 {
     const uint32_t to = window + 1 < x->n ? x->first[window + 1] : x->chunks->n;
-    for (uint32_t i = x->first[window]; i < to; i++) {
-        if (x->chunks->list[i].fixed)
-            continue;
-        const uint32_t more = adjacent(x, i, to);
-        add_read(x, i, more);
-        i += more;
-    }
+    for (uint32_t i = x->first[window]; i < to;)
+        i = x->chunks->list[i].fixed ? i + 1 : add_read(x, i, to);
     x->reads_to[window] = x->n_reads;
 }
 
@@ -128,7 +121,7 @@ static void list_reads(struct ntx__windows *x)
 {
     for (uint32_t i = 0; i < x->chunks->n; i++) {
         if (x->chunks->list[i].fixed)
-            add_read(x, i, 0);
+            add_read(x, i, i + 1);
         else
             x->at[i] += slot_at(x, x->of[i]);
     }
