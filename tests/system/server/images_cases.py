@@ -72,6 +72,19 @@ MODELS = {
             "joined": [103, 498, 541, 497],
         },
     ),
+    "mimovl": (
+        "--arch mimo2 --heads 4 --kv 2 --value-dim 32 --window 16 --experts 8 --experts-used 3 --expert-ff 96 "
+        "--seed 12",
+        ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>"),
+        0,
+        {
+            "first": [266, 365, 219, 339],
+            "last": [317, 174, 292, 337],
+            "between": [161, 362, 355, 415],
+            "two": [107, 247, 242, 174],
+            "joined": [26, 276, 351, 8],
+        },
+    ),
     "pixtral": (
         "--arch llama --seed 8",
         ("[IMG_BREAK]", "[IMG_END]"),
