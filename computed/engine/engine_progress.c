@@ -73,7 +73,7 @@ static void tell_encoding(void *ctx, struct ntx_reading *r)
 {
     struct ntx_engine *e = ctx;
     const struct ntx_prompt *p = &r->prompt;
-    const uint64_t all = 1000ull * p->n_pictures,
+    const uint64_t all = 1000ull * atomic_load(&p->n_pictures),
                    done = 1000ull * atomic_load(&p->n_seen) + (e->l->vision ? ntx_vision_done(e->l->vision) : 0);
     if (ntx_now_ns() - r->began_ns >= PROMPT_NS && ntx_reply_queue_room(r->replies) > NTX_REPLY_QUEUE_FULL / 2)
         ntx_mail_progress(e->c.mail, r->replies, r->req->id, "picture", NTX_MIN(done, all), all);

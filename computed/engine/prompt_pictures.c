@@ -280,7 +280,8 @@ int ntx__pictures_place(struct ntx_prompt *p, bool encode)
     struct placing x = {.p = p, .encode = encode};
     if (!n)
         return p->n;
-    p->n_pictures = (uint32_t)n;
+    /* progress is told meanwhile */
+    atomic_store_explicit(&p->n_pictures, (uint32_t)n, memory_order_relaxed);
     atomic_store_explicit(&p->n_seen, 0, memory_order_relaxed);
     int rc = (x.seen = calloc(n, 1)) ? read_form(&x) : -ENOMEM;
     for (int i = 0; !rc && i < p->n; i++)

@@ -262,7 +262,7 @@ int ntx_session_generate(struct ntx_session *s, const struct ntx_session_env *e,
     s->note = p->note;
     s->think_note = p->think_note;
     s->run.prompt_tokens = n;
-    s->run.pictures = p->n_pictures;
+    s->run.pictures = atomic_load(&p->n_pictures);
     s->run.pictures_encoded = p->n_encoded;
     s->run.picture_tokens = picture_tokens;
     s->run.encode_ns = p->encode_ns;

@@ -148,8 +148,8 @@ struct ntx_prompt {
     uint64_t scope;                    /* of the images, as of prefixes (prefix.h) */
     struct ntx_image_spans spans;      /* of images among ids; owned until a session takes them */
     bool unseen;                       /* it has pictures that must be encoded */
-    atomic_uint n_seen;                /* pictures that have become rows, */
-    uint32_t n_pictures, n_encoded;    /* of so many; so many of them were encoded, */
+    atomic_uint n_seen, n_pictures;    /* pictures that have become rows, of so many; */
+    uint32_t n_encoded;                /* so many of them were encoded, */
     uint64_t encode_ns;                /* in this time */
     char place[32];                    /* limits.place, if there are any */
     const char *reply;                 /* a name of model/reply/reply.h */
