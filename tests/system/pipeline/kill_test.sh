@@ -35,7 +35,7 @@ for ((i = 0; i < rounds; i++)); do
     # shellcheck disable=SC2034
     who=$([ $((RANDOM % 3)) = 0 ] && echo ntx-predictor || echo ntx-iod)
     victim=
-    wait_for 5 eval 'victim=$(child $pid $who)' || fail "no $who"
+    wait_for 20 eval 'victim=$(child $pid $who)' || fail "no $who"
     ms=$((RANDOM % 900))
     read -rt "$(printf '0.%03d' $ms)" <> <(:) || :
     victim=$(child $pid $who) && kill -9 "$victim" 2>/dev/null && kills=$((kills + 1))
