@@ -107,7 +107,7 @@ void ntx__pending_loads_go(struct ntx_server *s)
     if (ntx__in_transit(s))
         return;
     for (struct ntx_pending_load *o = s->pending_loads; o; o = o->next)
-        if (o->loaded && !o->working && !o->dropped)
+        if (!o->working && o->loaded && !o->dropped) /* a thread that works sets `loaded` */
             first = o;
     if (first)
         switch_to(first);
