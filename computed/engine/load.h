@@ -209,6 +209,9 @@ void ntx__load_vision_free(struct ntx_loaded *l);
 /* load_planes.c: reads what stays in memory of a model in high and low bits. Nothing to do for others. */
 int ntx__load_planes(struct ntx_loaded *l, struct ntx_err *err);
 
+/* load_template.c */
+int ntx__load_template(struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_err *err);
+
 /* load_arena.c */
 int ntx__load_begin_region(struct ntx_loaded *l, struct ntx_err *err); /* its tables, slots and frames */
 int ntx__load_arena_start(struct ntx_loaded *l, struct ntx_err *err);  /* the rest, once there is a stream */
