@@ -77,15 +77,21 @@ uint32_t ntx_planes_to_file(uint32_t type);
 void ntx_planes_split(const struct ntx_planes *p, const uint8_t *whole, uint8_t *high, uint8_t *low, size_t n);
 void ntx_planes_join(uint32_t type, const uint8_t *high, const uint8_t *low, size_t n, uint8_t *out);
 
-/* The part of a model's file of high bits (ntx_gguf_planes) that stays in memory: all but the tables whose rows are
- * read when tokens need them. */
+/* The places of a model's file of high bits (ntx_gguf_planes) that stay in memory: all but the tables whose rows are
+ * read when tokens need them. Of a model on several machines (chunks->share), each machine keeps the high bits of its
+ * own outputs; the first one also has the embedding whole. `chunks` NULL: one machine. */
 struct ntx_model;
+struct ntx_chunks;
 struct ntx_planes_range {
     uint64_t offset, bytes; /* in file NTX_GGUF_HIGH_FILE */
+    uint32_t tensor;
 };
-/* Of one tensor; false: none. */
-bool ntx_planes_stays(const struct ntx_model *m, uint32_t tensor, struct ntx_planes_range *out);
-uint64_t ntx_planes_bytes(const struct ntx_model *m); /* of all, in whole pages; 0: a model in one part */
+uint32_t ntx_planes_places(const struct ntx_model *m, const struct ntx_chunks *chunks);
+/* false: nothing of this place stays. */
+bool ntx_planes_stays(const struct ntx_model *m, const struct ntx_chunks *chunks, uint32_t place,
+                      struct ntx_planes_range *out);
+/* Of all places, in whole pages; 0: a model in one part. */
+uint64_t ntx_planes_bytes(const struct ntx_model *m, const struct ntx_chunks *chunks);
 
 /* ---- the joins, which are compiled for each instruction set */
 

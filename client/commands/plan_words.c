@@ -58,7 +58,7 @@ static void print_fit(const struct ntx_plan_answer *a)
 {
     const uint64_t *b = a->place.bytes;
     double all = gb(ntx_outline_model_bytes(&a->model));
-    if (ntx_planes_bytes(a->model.model)) /* the outline has the low bits alone */
+    if (ntx_planes_bytes(a->model.model, NULL)) /* the outline has the low bits alone */
         all = gb(b[NTX_TIER_DEVICE] + b[NTX_TIER_HOST] + b[NTX_TIER_STORAGE]);
     char ram[32], exact[32];
     if (*a->model.why)

@@ -79,6 +79,10 @@ static int inspect_drafter(const struct ntx_loaded *l, const struct ntx_load_set
         d->needs.n_taps = 1, d->needs.tap[0] = l->model->hp.n_layers;
     int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err)
                  : ntx_drafter_file_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
+    if (!rc && d->needs.lent && l->machines)
+        rc = ntx_err_set(err, -ENOTSUP,
+                         "--draft self: each of several machines has the high bits of its own rows only; use --draft "
+                         "lookup");
     if (!rc && d->kind == NTX_DRAFTER_FILE_MODEL && set->sessions > 1) /* its texts share so much KV */
         rc = ntx_drafter_file_look(d->fd, l->gguf, ctx * set->sessions, threads, &d->kind, &d->needs, err);
     *bytes = d->needs.bytes + ntx_drafter_left_bytes(d->needs.n_taps * l->model->hp.n_embd, set->rows);

@@ -19,9 +19,6 @@ int ntx__load_share(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx
                                            l->model->delta.any || l->model->delta.base);
     if (have)
         ntx_hw_cap(&hw, r->set.link_nvme, r->set.link_h2d);
-    if (!why && ntx_gguf_planes(l->gguf))
-        why = "a model in high and low bits (ntx pack --planes) runs on one machine; ntx pack --join makes it whole "
-              "again";
     if (why)
         ntx_err_set(&mine, -ENOTSUP, "%s", why);
     l->ram_bytes = r->set.ram ? r->set.ram : ntx_budget_default(r->reclaim_bytes);

@@ -36,10 +36,9 @@ static int read_range(int fd, uint8_t *file, uint64_t from, uint64_t end)
 }
 
 /* The low bits are checked nowhere: they have no scales. */
-static int check_finite(const struct ntx_loaded *l, uint32_t tensor, const struct ntx_planes_range *r,
-                        struct ntx_err *err)
+static int check_finite(const struct ntx_loaded *l, const struct ntx_planes_range *r, struct ntx_err *err)
 {
-    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(l->gguf, tensor);
+    const struct ntx_gguf_tensor *t = ntx_gguf_tensor_at(l->gguf, r->tensor);
     if (!ntx_planes_low(t->type) || ntx_blocks_finite(ntx_planes_of(t->type)->high, l->high.at + r->offset, r->bytes))
         return 0;
     return ntx_err_set(err, -EDOM,
@@ -63,10 +62,11 @@ int ntx__load_planes(struct ntx_loaded *l, struct ntx_err *err)
     if (!ntx_gguf_planes(l->gguf))
         return 0;
     const uint64_t bytes = (uint64_t)l->stamps[NTX_GGUF_HIGH_FILE].st_size;
-    const uint32_t n = (uint32_t)ntx_gguf_n_tensors(l->gguf);
+    const struct ntx_chunks *c = l->plan->chunks;
+    const uint32_t n = ntx_planes_places(l->model, c);
     int rc = ntx_segment_make("ntx-high", bytes, NTX_SEGMENT_OWNED, NTX_HUGE, NULL, &l->high, err);
     for (uint32_t i = 0; i < n && !rc; i++) {
-        if (!ntx_planes_stays(l->model, i, &r))
+        if (!ntx_planes_stays(l->model, c, i, &r))
             continue;
         if (run.bytes && r.offset >= run.offset + run.bytes && r.offset - run.offset - run.bytes < PAGE) {
             run.bytes = r.offset + r.bytes - run.offset;
@@ -77,7 +77,7 @@ int ntx__load_planes(struct ntx_loaded *l, struct ntx_err *err)
     }
     rc = rc ? rc : bring_in(l, &run, err);
     for (uint32_t i = 0; i < n && !rc; i++)
-        if (ntx_planes_stays(l->model, i, &r))
-            rc = check_finite(l, i, &r, err);
+        if (ntx_planes_stays(l->model, c, i, &r))
+            rc = check_finite(l, &r, err);
     return rc;
 }

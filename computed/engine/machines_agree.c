@@ -9,6 +9,7 @@
 #include "common/util.h"
 #include "computed/engine/machines_impl.h"
 #include "computed/plan/machines.h"
+#include "model/planes.h"
 #include "model/share_file.h"
 #include "ntx_version.h"
 
@@ -107,7 +108,8 @@ static int model_work(const struct ntx_loaded *of, const struct ntx_load_setting
         for (int part = 0; part < NTX_EXPERT_PARTS; part++)
             work->experts += (double)c->layers[l].expert[part].n_out * c->layers[l].expert[part].row_bytes *
                              hp->n_expert;
-    work->dense = (double)c->matrix_bytes + (double)c->fixed_bytes - work->experts;
+    work->dense = (double)c->matrix_bytes + (double)c->fixed_bytes - work->experts +
+                  (double)ntx_planes_bytes(model, NULL); /* high bits stay in memory before all else */
     ntx_chunks_free(c);
     if ((rc = ntx_kv_type_of(set->kv_type, hp, &type, err)))
         return rc;

@@ -3,12 +3,14 @@
 #include "computed/plan/machines.h"
 
 #include "common/util.h"
+#include "model/planes.h"
 
 static struct ntx_share_work work_of(const struct ntx_outline *o)
 {
     const struct ntx_hparams *hp = &o->model->hp;
     return (struct ntx_share_work){
-        .dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD)),
+        .dense = (double)(ntx_outline_bytes(o, NTX_PART_DENSE) + ntx_outline_bytes(o, NTX_PART_HEAD) +
+                          ntx_planes_bytes(o->model, NULL)), /* high bits stay in memory before all else */
         .experts = (double)ntx_outline_bytes(o, NTX_PART_EXPERT),
         .used = hp->n_expert ? (double)hp->n_expert_used / hp->n_expert : 0};
 }

@@ -547,7 +547,7 @@ static void sum_placement(const struct ntx_model *m, struct ntx_plan *p)
     p->bytes_rows = p->chunks->lookup_bytes;
     p->bytes_at_load = p->bytes_host + p->bytes_rows;
     uint64_t frames = NTX_MIN(ntx_frames_bytes(&p->frames), p->bytes_storage);
-    const uint64_t high = ntx_planes_bytes(m);
+    const uint64_t high = ntx_planes_bytes(m, p->chunks);
     p->bytes_host += frames + high;
     p->bytes_storage -= frames;
     p->bytes_model += high;

@@ -125,7 +125,7 @@ struct ntx__bill ntx__plan_bill(const struct ntx__shape *s)
         .region = ntx_region_bytes(&g), .kv = kv_bytes(s), .activations = activation_bytes(s), .other = lists};
     bool over = !b.region;
     over |= __builtin_add_overflow(b.other, s->other, &b.other);
-    over |= __builtin_add_overflow(b.other, ntx_planes_bytes(s->model), &b.other);
+    over |= __builtin_add_overflow(b.other, ntx_planes_bytes(s->model, s->chunks), &b.other);
     over |= __builtin_add_overflow(b.region, b.kv, &b.total);
     over |= __builtin_add_overflow(b.total, b.activations, &b.total);
     over |= __builtin_add_overflow(b.total, b.other, &b.total);

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* planes.c: high and low bits join to the blocks that they were split from, high bits alone stand for the middle, a
- * model in two files has the tensors of the whole one, and files that do not belong together are refused. */
+ * model in two files has the tensors of the whole one, machines that share it deal its high bits, and files that do not
+ * belong together are refused. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "model/chunk.h"
 #include "model/planes.h"
 #include "model/planes_make.h"
 #include "tests/unit/model/make.h"
@@ -124,6 +126,42 @@ static void split(const char *from, uint32_t low_bits, const char *low, const ch
     close(fd);
 }
 
+/* Counts for each byte of the high bits how many machines keep it: one, of the embedding also the first. */
+static void check_dealt(const struct ntx_gguf *g, const struct ntx_model *m, uint32_t split, size_t file_bytes)
+{
+    struct ntx_share share = {.n = 2, .part = {1, 1}, .split = split};
+    struct ntx_planes_range r;
+    struct ntx_err err = {0};
+    uint8_t *kept = calloc(file_bytes, 1);
+    uint64_t bytes[2];
+    for (uint32_t l = 0; l < m->hp.n_layers; l++)
+        share.owner[l] = (uint8_t)(l % 2);
+    share.owner[m->hp.n_layers] = NTX_SHARE_ALL;
+    for (share.rank = 0; share.rank < 2; share.rank++) {
+        const struct ntx_chunk_bounds b = {.most = NTX_CHUNKS_MAX, .share = &share};
+        struct ntx_chunks *c;
+        CHECK(kept && !ntx_chunks_make_bounded(m, 65536, &b, &c, &err));
+        for (uint32_t i = 0; i < ntx_planes_places(m, c); i++)
+            if (ntx_planes_stays(m, c, i, &r)) {
+                CHECK(r.offset + r.bytes <= file_bytes && ntx_planes_low(ntx_gguf_tensor_at(g, r.tensor)->type));
+                for (uint64_t k = 0; k < r.bytes; k++)
+                    kept[r.offset + k] += share.rank ? 16 : 1;
+            }
+        bytes[share.rank] = ntx_planes_bytes(m, c);
+        ntx_chunks_free(c);
+    }
+    for (uint32_t i = 0; i < ntx_gguf_n_tensors(g); i++)
+        if (ntx_planes_low(ntx_gguf_tensor_at(g, i)->type)) {
+            CHECK(ntx_planes_stays(m, NULL, i, &r) && r.tensor == i);
+            for (uint64_t k = 0; k < r.bytes; k++)
+                CHECK(kept[r.offset + k] == 1 || kept[r.offset + k] == (i == m->token_embd ? 17 : 16));
+        }
+    const uint64_t all = ntx_planes_bytes(m, NULL);
+    CHECK_MSG(bytes[0] < all && bytes[1] < all && bytes[1] > all / 8, "%llu and %llu of %llu",
+              (unsigned long long)bytes[0], (unsigned long long)bytes[1], (unsigned long long)all);
+    free(kept);
+}
+
 static void check_joined(const char *from, const char *low, const char *high, const char *to)
 {
     struct ntx_gguf *g = open_two(low, high, NULL), *was = open_two(from, NULL, NULL);
@@ -141,7 +179,10 @@ static void check_joined(const char *from, const char *low, const char *high, co
                                       : t->file == NTX_GGUF_HIGH_FILE && t->type == u->type);
         halves += ntx_planes_low(t->type);
     }
-    CHECK(halves > 4 && !ntx_model_open(g, &m, &err) && ntx_planes_bytes(m) > 0);
+    CHECK(halves > 4 && !ntx_model_open(g, &m, &err) && ntx_planes_bytes(m, NULL) > 0);
+    free(read_file(high, &n));
+    check_dealt(g, m, NTX_SPLIT_ROWS, n);
+    check_dealt(g, m, NTX_SPLIT_LAYERS, n);
     ntx_model_free(m);
     CHECK_MSG(!ntx_planes_whole_make(g, fds, to, &err), "%s", err.text);
     uint8_t *x = read_file(from, &n), *y = read_file(to, &k);

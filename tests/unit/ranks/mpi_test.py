@@ -409,6 +409,48 @@ def make(name, *how):
     return os.path.join(tmp, name)
 
 
+def split_in_planes(model, *how):
+    """A model of `model`'s weights in high and low bits."""
+    split = model[:-5] + ".p.gguf"
+    ntx("pack", model, split, "--planes", *how)
+    return split
+
+
+def high_and_low_bits():
+    """Each machine keeps the high bits of its own rows, and streams their low bits. The text is the whole model's."""
+    dense, experts = os.path.join(tmp, "q4.gguf"), make(
+        "experts.gguf",
+        *("--arch", "qwen3moe", "--layers", "6", "--embd", "256", "--ff", "256", "--heads", "8", "--kv", "2"),
+        *("--head-dim", "64", "--experts", "16", "--experts-used", "2", "--expert-ff", "512", "--type", "Q4_K"),
+        *("--seed", "7"),
+    )
+    ntx("quantize", DEMO, dense, "Q4_K", "--pure", "--quiet")
+    streamed = ["--threads", "1", "--draft", "lookup", "--rows", "8", "--link", "nvme=50M"]
+    for model, split, ram, bits in (
+        (dense, "rows", ("8M", "8M"), ()),
+        (dense, "layers", ("9M", "8M"), ("--low-bits", "1")),
+        (dense, "heads", ("60M", "60M"), ()),
+        (experts, "rows", ("12M", "11M"), ()),
+    ):
+        parts, out = split_in_planes(model, *bits), os.path.join(tmp, "stats")
+        plain = ntx("run", model, PROMPT, *ASK, "--draft", "off").stdout
+        m = Machines(*[[parts, "--ctx", "256", "--ram", r, "--split", split, *streamed] for r in ram])
+        if not m.ready():
+            fail("high and low bits, %s of %s: %s" % (split, model, m.text()))
+        if ntx("generate", PROMPT, *ASK, "--stats", out).stdout != plain:
+            fail("high and low bits, %s of %s: another text" % (split, model))
+        s = stats(out)
+        if split != "heads" and not (s["bytes_read"] > 0 or s["other_ranks"][0]["bytes_read"] > 0):
+            fail("high and low bits, %s of %s: nothing was streamed: %s" % (split, model, s))
+        for i in (0, 1) if split == "layers" else ():
+            os.kill(daemons("ntx-iod")[i], signal.SIGKILL)
+            if ntx("generate", PROMPT, *ASK).stdout != plain:
+                fail("ntx-iod was killed, and the text of high and low bits is another")
+        ntx("stop")
+        m.ended(30)
+    refused([[parts, "--ram", "60M", "--draft", "self"]] * 2, "use --draft lookup")
+
+
 def check_drafter(model, draft, hits, right=True):
     """Drafts over two machines give the text without drafts, also when a reader of either machine dies."""
     plain, out = ntx("run", model, PROMPT, *ASK, "--draft", "off").stdout, os.path.join(tmp, "stats")
@@ -626,6 +668,7 @@ try:
     what_does_not_go_together()
     files_of_shares()
     check_drafters()
+    high_and_low_bits()
     kv_on_the_drive()
     other_settings()
 finally:
