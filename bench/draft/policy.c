@@ -16,7 +16,7 @@
  * drafter has less memory for weights. Each text begins with what was learned of none (fresh) and then with what the
  * texts before it taught (kept). CSV: setting, state, text, and tokens per second of each way; at the end of a setting
  * the rates over all texts, and for auto its share of the best fixed way for each text with the same memory: mean and
- * least. */
+ * least; and of texts below 0.95 the most that was lost, in mean passes of auto. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +28,7 @@
 
 enum { CTX = 1024, TEXTS = 64, POINTS = 16, DRAFTERS = 3, PLACES = 512, KIDS = 8, WAYS = 48 };
 #define EXPANDED_MOST 48u
+#define NEAR          0.95 /* a text with less of its best fixed way lost time, counted in its own mean passes */
 
 struct text {
     char name[32];
@@ -228,7 +229,8 @@ struct run {
     const struct way *way;
     struct ntx_draft_policy p;
     struct ntx_draft_chances chances;
-    double ahead; /* nodes that the drafter expanded while the last pass waited */
+    double ahead;    /* nodes that the drafter expanded while the last pass waited */
+    uint32_t passes; /* of the last text */
 };
 
 /* ns that the engine waits for a drafter at most (computed/engine/engine_draft.c). */
@@ -280,7 +282,7 @@ static double replay(struct run *r, uint32_t text)
     double all = 0, waited, drive = drive_ns(r->c, r->way);
     uint32_t n = t->n_prompt + 1;
     ntx_draft_policy_prompt(p, t->n_prompt, busy_ns(r->c, t->n_prompt), 0);
-    r->ahead = 0;
+    r->ahead = r->passes = 0;
     for (uint32_t pass = 0, tokens; n < t->n; pass++, n += tokens) {
         ntx_draft_chances_drift(&r->chances);
         bool drafting = r->way->drafter >= 0 && p->turn.on;
@@ -308,6 +310,7 @@ static double replay(struct run *r, uint32_t text)
                     r->c->name, r->way->lookup ? "lookup" : "", r->way->drafter, t->name, n, rows - 1, proposed - 1,
                     tokens, ns / 1e6, late / 1e6, ntx_pace_row(&p->pace) / 1e6, p->turn.on);
         all += ns + late;
+        r->passes++;
     }
     return all / 1e9;
 }
@@ -355,10 +358,11 @@ static bool is_rival(const struct way *w, const struct way *of)
 }
 
 struct shares {
-    double sum, least, sum_off, least_off;
+    double sum, least, sum_off, least_off, lost;
 };
 
-static void add_share(struct shares *s, const struct costs *c, const double *rate, uint32_t way)
+/* passes: of this text, by the way. */
+static void add_share(struct shares *s, const struct costs *c, const double *rate, uint32_t way, uint32_t passes)
 {
     double best = 0;
     struct way mine = ways[way];
@@ -367,6 +371,7 @@ static void add_share(struct shares *s, const struct costs *c, const double *rat
             best = NTX_MAX(best, rate[k]);
     s->sum += rate[way] / best;
     s->least = NTX_MIN(s->least, rate[way] / best);
+    s->lost = NTX_MAX(s->lost, rate[way] < NEAR * best ? passes * (1 - rate[way] / best) : 0);
     s->sum_off += rate[way] / rate[0];
     s->least_off = NTX_MIN(s->least_off, rate[way] / rate[0]);
 }
@@ -393,7 +398,7 @@ static void play(const struct costs *c, bool kept)
         tokens += its;
         for (uint32_t k = 0; k < n_ways; k++)
             if (ways[k].nodes < 0)
-                add_share(&shares[k], c, rate, k);
+                add_share(&shares[k], c, rate, k, runs[k].passes);
     }
     printf("%s,%s,all", c->name, kept ? "kept" : "fresh");
     for (uint32_t k = 0; k < n_ways; k++)
@@ -403,8 +408,8 @@ static void play(const struct costs *c, bool kept)
         if (ways[k].nodes < 0 && fits(c, &ways[k])) {
             printf("%s,%s,share", c->name, kept ? "kept" : "fresh");
             print_way(&ways[k]);
-            printf(",of best,%.3f,%.3f,of off,%.3f,%.3f\n", shares[k].sum / n_texts, shares[k].least,
-                   shares[k].sum_off / n_texts, shares[k].least_off);
+            printf(",of best,%.3f,%.3f,of off,%.3f,%.3f,lost,%.2f\n", shares[k].sum / n_texts, shares[k].least,
+                   shares[k].sum_off / n_texts, shares[k].least_off, shares[k].lost);
         }
 }
 

@@ -20,6 +20,8 @@
 #define FEW_NEW        0.2     /* weight of a pass with few rows in its number's correction */
 #define LOCAL          0.95    /* of the rate that a proposal promises is taken for that of the next passes */
 #define SUREST         0.985   /* most chance of a node: a long chain does not become certain */
+#define BREAKS         2.5     /* by look-up: 1 - 1 / (BREAKS x (RUN + tokens held in a row)) */
+#define RUN            14.0    /* tokens in a row that a fresh text counts as */
 #define WAITS          0.05    /* share of a pass that waits for the drive, where the drive limits it */
 #define DRIFT          0.0002f /* a kind that never pays is still tried in about 1 % of the passes */
 
@@ -86,11 +88,17 @@ static float kind_chance(const struct ntx_draft_chances *c, uint32_t kind, float
     return said * best;
 }
 
+/* A text that was copied for long without a break goes on more surely. */
+static double surest(const struct ntx_draft_chances *c, uint32_t source)
+{
+    return source == NTX_DRAFT_BY_LOOKUP ? 1 - 1 / (BREAKS * (RUN + c->run)) : SUREST;
+}
+
 /* Of a kind and depth, as learned over many texts. */
-static float usual_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
+static double usual_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said)
 {
     uint32_t s = ntx_draft_source(kind), d = depth_class(depth);
-    return NTX_MIN(kind_chance(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d], SUREST);
+    return NTX_MIN(kind_chance(c, kind, said) * c->deep_held[s][d] / c->deep_said[s][d], surest(c, s));
 }
 
 /* The present part of a text may repeat more or less than usual, which its last few nodes tell. */
@@ -98,7 +106,7 @@ double ntx_draft_chance(const struct ntx_draft_chances *c, uint32_t kind, uint32
 {
     uint32_t s = ntx_draft_source(kind);
     double lately = (c->lately_held[s] + LATELY) / (c->lately_said[s] + LATELY);
-    return NTX_MIN(usual_chance(c, kind, depth, said) * lately, SUREST);
+    return NTX_MIN(usual_chance(c, kind, depth, said) * lately, surest(c, s));
 }
 
 static void add_outcome(float *said, float *held, float forget, float s, bool h)
@@ -112,9 +120,11 @@ static void add_outcome(float *said, float *held, float forget, float s, bool h)
 static void learn_node(struct ntx_draft_chances *c, uint32_t kind, uint32_t depth, float said, bool held)
 {
     uint32_t s = ntx_draft_source(kind), d = depth_class(depth);
-    add_outcome(&c->lately_said[s], &c->lately_held[s], FORGET_LATELY, usual_chance(c, kind, depth, said), held);
+    add_outcome(&c->lately_said[s], &c->lately_held[s], FORGET_LATELY, (float)usual_chance(c, kind, depth, said), held);
     add_outcome(&c->deep_said[s][d], &c->deep_held[s][d], FORGET_DEPTH, kind_chance(c, kind, said), held);
     add_outcome(&c->said[kind], &c->held[kind], FORGET, said, held);
+    if (kind < NTX_DRAFT_LOOKUP_KINDS / 2)
+        c->run = held ? c->run + 1 : 0;
 }
 
 uint32_t ntx_draft_follow(const struct ntx_draft *d, struct ntx_draft_chances *c, uint32_t node, int32_t token)

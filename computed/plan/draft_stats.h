@@ -33,6 +33,7 @@ struct ntx_draft_chances {
     float deep_held[NTX_DRAFT_SOURCES][NTX_DRAFT_DEPTHS]; /* the same again, by depth */
     float deep_said[NTX_DRAFT_SOURCES][NTX_DRAFT_DEPTHS];
     float lately_held[NTX_DRAFT_SOURCES], lately_said[NTX_DRAFT_SOURCES]; /* of the last few nodes; not stored */
+    float run; /* nodes of look-up's first match that held in a row; not stored */
 };
 
 struct ntx_draft_stats_ranks { /* of trees, likeliest nodes first */

@@ -385,6 +385,21 @@ static void longer_matches(void)
     CHECK(ntx_draft_chance(&c, NTX_DRAFT_LOOKUP_KINDS / 2 + 3, 1, 1) < 0.1); /* of other matches than the first */
 }
 
+/* A text that was copied for long goes on more surely; a break ends that. */
+static void unbroken(void)
+{
+    struct ntx_draft d;
+    struct ntx_draft_chances c;
+    ntx_draft_chances(&c);
+    ntx_draft_root(&d, 'x', 5);
+    ntx_draft_add(&d, 0, 9, 'a', 1);
+    for (int i = 0; i < 60; i++)
+        ntx_draft_follow(&d, &c, 0, 'a');
+    CHECK(fabs(ntx_draft_chance(&c, 9, 1, 1) - (1 - 1 / (2.5 * 74))) < 1e-6);
+    ntx_draft_follow(&d, &c, 0, 'b');
+    CHECK(ntx_draft_chance(&c, 9, 1, 1) < 1 - 1 / 35.0 + 1e-6);
+}
+
 int main(void)
 {
     doubted();
@@ -403,5 +418,6 @@ int main(void)
     paced();
     few_rows();
     longer_matches();
+    unbroken();
     return 0;
 }

@@ -19,9 +19,11 @@ for r in csv.reader(out.splitlines()):
         if rates[-1] < 0.98 * max(rates[:-1]):  # of the number of drafts that is best for all texts
             wrong.append(r)
     elif r[2] == 'share':
-        mean, least, least_of_off = float(r[5]), float(r[6]), float(r[9])
+        mean, least, least_of_off, lost = float(r[5]), float(r[6]), float(r[9]), float(r[11])
         counts['share'] += 1
-        if mean < (1.09 if r[0] == 'ram' else 0.95) or least < 0.7 or least_of_off < 0.98:
+        if mean < (1.11 if r[0] == 'ram' else 0.95) or least < (0.8 if r[0] == 'ram' else 0.74):
+            wrong.append(r)
+        elif least_of_off < 0.975 or lost > (1.05 if r[0] in ('r60', 'r38', 'c35') else 2):  # passes
             wrong.append(r)
 for r in wrong:
     print(','.join(r))
