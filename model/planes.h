@@ -22,8 +22,8 @@
  *   1 of each nibble          n/4, n/2 + n/4            as above, then byte j has the next bit of x[j + k n/4] as bit k
  *   4 of each byte            n/2, n/2                  as above, with nibbles for pairs of bits
  *
- * Alone, the high bits stand for the middle of the interval that the low bits divide, by the two values beside it in
- * turn. */
+ * Alone, the high bits stand for the middle of the interval that the low bits divide. It is half a step above a value
+ * of the whole type (NTX_PLANES_BELOW), so products of high bits are those of twice the values and one, halved. */
 #ifndef NTX_MODEL_PLANES_H
 #define NTX_MODEL_PLANES_H
 
@@ -72,8 +72,8 @@ static inline uint32_t ntx_planes_whole(uint32_t type)
 uint32_t ntx_planes_from_file(uint32_t number);
 uint32_t ntx_planes_to_file(uint32_t type);
 
-/* n blocks of the whole type. join: with a type of high bits, `low` is not used, and the low bits are the middle. This
- * is the plain form; computed/cpu has it for each instruction set. */
+/* n blocks of the whole type. join: of a type of low bits. This is the plain form; computed/cpu has it for each
+ * instruction set. */
 void ntx_planes_split(const struct ntx_planes *p, const uint8_t *whole, uint8_t *high, uint8_t *low, size_t n);
 void ntx_planes_join(uint32_t type, const uint8_t *high, const uint8_t *low, size_t n, uint8_t *out);
 
@@ -110,20 +110,25 @@ NTX_PLANES_INLINE void ntx_planes_put(uint8_t *p, size_t i, uint64_t w) { memcpy
 #define NTX_PLANES_BYTES(b) ((uint64_t)(b)*0x0101010101010101u)
 typedef uint64_t ntx_planes_pair __attribute__((vector_size(16)));
 
-/* Low bits of n bytes of the whole block. coarse: the two values beside the middle in turn, of two values 0 and 1, of
- * four 1 and 2, of sixteen 7 and 8; `l` is not used. */
+/* A byte of low bits of values half a step below the middle: of two values 0, of four 1, of sixteen 7. */
+#define NTX_PLANES_BELOW_1 0x00u
+#define NTX_PLANES_BELOW_2 0x55u
+#define NTX_PLANES_BELOW_4 0x77u
+
+/* n bytes of the whole block. coarse: `l` is not used, and values are half a step below the middle. */
 NTX_PLANES_INLINE void ntx_planes_join_2(const uint8_t *restrict h, const uint8_t *restrict l, uint8_t *restrict x,
                                          const size_t n, const bool coarse)
 {
     if (n == 16) { /* both halves in one register */
-        const uint64_t a = ntx_planes_word(h, 0), b = coarse ? 0x5aa55aa55aa55aa5u : ntx_planes_word(l, 0);
+        const uint64_t a = ntx_planes_word(h, 0),
+                       b = coarse ? NTX_PLANES_BYTES(NTX_PLANES_BELOW_2) : ntx_planes_word(l, 0);
         const ntx_planes_pair v = {a, a}, w = {b, b}, up = {2, 0}, down = {0, 2};
         const ntx_planes_pair out = (v << up & NTX_PLANES_BYTES(0xcc)) | (w >> down & NTX_PLANES_BYTES(0x33));
         memcpy(x, &out, 16);
         return;
     }
     for (size_t i = 0; i < n / 16; i++) {
-        uint64_t a = ntx_planes_word(h, i), b = coarse ? 0x5aa55aa55aa55aa5u : ntx_planes_word(l, i);
+        uint64_t a = ntx_planes_word(h, i), b = coarse ? NTX_PLANES_BYTES(NTX_PLANES_BELOW_2) : ntx_planes_word(l, i);
         ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (b & NTX_PLANES_BYTES(0x33)));
         ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xcc)) | (b >> 2 & NTX_PLANES_BYTES(0x33)));
     }
@@ -134,7 +139,7 @@ NTX_PLANES_INLINE void ntx_planes_join_1(const uint8_t *restrict h, const uint8_
 {
     for (size_t i = 0; i < n / 32; i++) {
         uint64_t a = ntx_planes_word(h, i), b = ntx_planes_word(h + n / 4, i), c = ntx_planes_word(h + n / 2, i),
-                 d = coarse ? 0x0ff00ff00ff00ff0u : ntx_planes_word(l, i);
+                 d = coarse ? NTX_PLANES_BYTES(NTX_PLANES_BELOW_1) : ntx_planes_word(l, i);
         ntx_planes_put(
             x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (c & NTX_PLANES_BYTES(0x11)) << 1 | (d & NTX_PLANES_BYTES(0x11)));
         ntx_planes_put(x + n / 4, i,
@@ -153,7 +158,7 @@ NTX_PLANES_INLINE void ntx_planes_join_4(const uint8_t *restrict h, const uint8_
                                          const size_t n, const bool coarse)
 {
     for (size_t i = 0; i < n / 32; i++) {
-        ntx_planes_pair a, b = {0x8778877887788778u, 0x8778877887788778u}, low, high;
+        ntx_planes_pair a, low, high, b = {NTX_PLANES_BYTES(NTX_PLANES_BELOW_4), NTX_PLANES_BYTES(NTX_PLANES_BELOW_4)};
         memcpy(&a, h + 16 * i, 16);
         if (!coarse)
             memcpy(&b, l + 16 * i, 16);
@@ -186,21 +191,20 @@ NTX_PLANES_INLINE void ntx_planes_fetch(const uint8_t *p, size_t bytes)
 
 #define NTX_PLANES_LOW_BYTES(low_bits, n)         ((low_bits) == 1 ? (n) / 4 : (n) / 2)
 #define NTX_PLANES_HIGH_BYTES(whole, low_bits, n) (sizeof(struct ntx_block_##whole) - NTX_PLANES_LOW_BYTES(low_bits, n))
-#define NTX_PLANES_BLOCKS(whole, low_bits, n, coarse)                                                                  \
+#define NTX_PLANES_BLOCKS(whole, low_bits, n)                                                                          \
     for (size_t i = 0; i < n_blocks; i++) {                                                                            \
         enum { STEP = (n) < 128 ? 8 : 1, HIGH = NTX_PLANES_HIGH_BYTES(whole, low_bits, n) };                           \
         enum { LOW = NTX_PLANES_LOW_BYTES(low_bits, n) };                                                              \
-        if (i % STEP == 0)                                                                                             \
+        if (i % STEP == 0) {                                                                                           \
             ntx_planes_fetch(high + i * HIGH, STEP * HIGH);                                                            \
-        if (i % STEP == 0 && !(coarse))                                                                                \
             ntx_planes_fetch(low + i * LOW, STEP * LOW);                                                               \
-        ntx_planes_join_##whole##_##low_bits(high + i * HIGH, (coarse) ? NULL : low + i * LOW,                         \
-                                             out + i * sizeof(struct ntx_block_##whole), coarse);                      \
+        }                                                                                                              \
+        ntx_planes_join_##whole##_##low_bits(high + i * HIGH, low + i * LOW,                                           \
+                                             out + i * sizeof(struct ntx_block_##whole), false);                       \
     }
 #define NTX_PLANES_CASE(WHOLE, whole, low_bits, high_bits, begin, n)                                                   \
-    case NTX_##WHOLE##_LOW##low_bits: NTX_PLANES_BLOCKS(whole, low_bits, n, false) break;                              \
-    case NTX_##WHOLE##_HIGH##high_bits:                                                                                \
-        NTX_PLANES_BLOCKS(whole, low_bits, n, true) break;
+    case NTX_##WHOLE##_LOW##low_bits:                                                                                  \
+        NTX_PLANES_BLOCKS(whole, low_bits, n) break;
 #define NTX_PLANES_JOINS(name)                                                                                         \
     static void name(uint32_t type, const uint8_t *high, const uint8_t *low, size_t n_blocks, uint8_t *out)            \
     {                                                                                                                  \

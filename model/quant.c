@@ -156,16 +156,23 @@ NTX_UNPACK void dequant_halves(const uint8_t *b, float *out, size_t n, const siz
 #define DEQUANT(rule, TYPE, type, values, scale, min, ...) DEQUANT_##rule(type, values, min)
 NTX_TYPES(DEQUANT)
 
-/* Of high bits alone: the values with the middle of the low ones. */
-#define DEQUANT_HIGH(WHOLE, whole, low_bits, high_bits, ...)                                                           \
+/* Of high bits alone: the middle of the values half a step below and above it. */
+#define DEQUANT_HIGH(WHOLE, whole, low_bits, high_bits, begin, n_split)                                                \
     static void dequant_##whole##_high##high_bits(const void *blocks, float *out, size_t n)                            \
     {                                                                                                                  \
         const uint8_t *high = blocks;                                                                                  \
         struct ntx_block_##whole b;                                                                                    \
+        uint8_t up[NTX_PLANES_LOW_BYTES(low_bits, n_split)];                                                           \
+        float above[NTX_QKK];                                                                                          \
         const struct ntx_type_info *t = ntx_type_info(NTX_##WHOLE##_HIGH##high_bits);                                  \
+        memset(up, (uint8_t)~NTX_PLANES_BELOW_##low_bits, sizeof up);                                                  \
         for (size_t i = 0; i < n; i++, high += t->block_bytes, out += t->block) {                                      \
             ntx_planes_join_##whole##_##low_bits(high, NULL, (uint8_t *)&b, true);                                     \
             dequant_##whole(&b, out, 1);                                                                               \
+            ntx_planes_join_##whole##_##low_bits(high, up, (uint8_t *)&b, false);                                      \
+            dequant_##whole(&b, above, 1);                                                                             \
+            for (uint32_t k = 0; k < t->block; k++)                                                                    \
+                out[k] = (out[k] + above[k]) / 2;                                                                      \
         }                                                                                                              \
     }
 NTX_PLANES(DEQUANT_HIGH)

@@ -28,9 +28,9 @@ INLINE void split_bytes(const uint8_t *high, const uint8_t *low, const struct sp
     __m256i pairs[2]; /* the lower two bits of the nibbles, as a block with two low bits has them */
     if (split->low_bits == 2)
         for (int h = 0; h < 2; h++)
-            pairs[h] = split->low_bytes ? load256(low + 32 * h) : _mm256_set1_epi32(MIDDLE_2);
+            pairs[h] = split->low_bytes ? load256(low + 32 * h) : bytes256(NTX_PLANES_BELOW_2);
     else
-        select_two(0xaa, load256(high + 64), split->low_bytes ? load256(low) : _mm256_set1_epi32(MIDDLE_1), 1,
+        select_two(0xaa, load256(high + 64), split->low_bytes ? load256(low) : bytes256(NTX_PLANES_BELOW_1), 1,
                    &pairs[0], &pairs[1]);
     for (int h = 0; h < 2; h++)
         select_two(0xcc, load256(high + 32 * h), pairs[h], 2, &out[h], &out[2 + h]);

@@ -165,6 +165,8 @@ INLINE void dot_x8(const uint8_t *w, const uint8_t *low, uint32_t b, uint32_t n,
     }
     __m256 d, m, live = first_lanes(n);
     widen_heads(_mm256_load_si256((const void *)heads), kind->scales, &d, &m);
+    if (split_is_high(kind->split))
+        d = _mm256_mul_ps(d, _mm256_set1_ps(0.5f));
     for (int r = 0; r < rows; r++) {
         __m256 dx = _mm256_loadu_ps(x[r].d + b);
         __m256i first = sum4x4(i[r]), last = sum4x4(i[r] + 4),
@@ -175,6 +177,8 @@ INLINE void dot_x8(const uint8_t *w, const uint8_t *low, uint32_t b, uint32_t n,
             sum = _mm256_add_epi32(sum, second);
         if (kind->log2_offset > 0)
             sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(s, kind->log2_offset));
+        if (split_is_high(kind->split))
+            sum = _mm256_add_epi32(_mm256_add_epi32(sum, sum), s);
         acc[r] = fma_live(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, dx), acc[r], live);
         if (halves || kind->log2_offset < 0)
             acc[r] = fma_live(_mm256_cvtepi32_ps(halves ? second : s), _mm256_mul_ps(m, dx), acc[r], live);
@@ -254,7 +258,7 @@ INLINE __m128i twice_64(const uint8_t *p)
 INLINE __m256i parts_q5_0(const uint8_t *high, const uint8_t *low, const struct split *split)
 {
     const __m128i pairs = _mm_set1_epi8(0x33);
-    __m128i h = _mm_sllv_epi64(twice_64(high + 6), _mm_set_epi64x(0, 2)), l = _mm_set1_epi32(MIDDLE_2);
+    __m128i h = _mm_sllv_epi64(twice_64(high + 6), _mm_set_epi64x(0, 2)), l = _mm_set1_epi8(NTX_PLANES_BELOW_2);
     if (split->low_bytes)
         l = twice_64(low);
     l = _mm_srlv_epi64(l, _mm_set_epi64x(2, 0));
@@ -265,7 +269,7 @@ INLINE __m256i parts_q5_0(const uint8_t *high, const uint8_t *low, const struct 
 INLINE __m256i parts_q8_0(const uint8_t *high, const uint8_t *low, const struct split *split)
 {
     const __m256i h = _mm256_broadcastsi128_si256(load128(high + 2)),
-                  l = split->low_bytes ? _mm256_broadcastsi128_si256(load128(low)) : _mm256_set1_epi32(MIDDLE_4);
+                  l = split->low_bytes ? _mm256_broadcastsi128_si256(load128(low)) : bytes256(NTX_PLANES_BELOW_4);
     return select_bits(0xf0, _mm256_sllv_epi64(h, _mm256_set_epi64x(0, 0, 4, 4)),
                        _mm256_srlv_epi64(l, _mm256_set_epi64x(4, 4, 0, 0)));
 }

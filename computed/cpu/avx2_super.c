@@ -52,6 +52,10 @@ INLINE void block_q45(const uint8_t *w, const uint8_t *low_bits, const struct sp
         for (int r = 0; r < rows; r++)
             acc[r] = scaled_dot(acc[r], v, x[r].q + b * 256 + 32 * t, s);
     }
+    const __m128i scales = _mm_unpacklo_epi8(sm, _mm_setzero_si128());
+    for (int r = 0; split_is_high(split) && r < rows; r++)
+        acc[r] = _mm256_add_epi32(_mm256_add_epi32(acc[r], acc[r]),
+                                  _mm256_zextsi128_si256(_mm_madd_epi16(scales, load128(x[r].s32 + b * 8))));
 }
 
 INLINE void block_q4_k(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
@@ -90,6 +94,8 @@ INLINE void parts_q6_k(const uint8_t *w, const uint8_t *low_bits, const struct s
         for (int r = 0; r < rows; r++)
             acc[r] = scaled_dot(acc[r], v, x[r].q + b * 256 + 32 * t, scale_pair(&sc, t));
     }
+    for (int r = 0; split_is_high(split) && r < rows; r++)
+        acc[r] = _mm256_sub_epi32(_mm256_add_epi32(acc[r], acc[r]), offset_term(s16, x[r].s16 + b * 16, 0));
 }
 
 INLINE void block_q6_k(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
@@ -189,7 +195,8 @@ INLINE void parts_q5_k(const uint8_t *w, const uint8_t *low_bits, const struct s
     INLINE void planes_rows_##type(const struct shape *s, const struct low_rows *low, uint32_t r, const int rows,      \
                                    const struct split *split)                                                          \
     {                                                                                                                  \
-        const struct super_kind kind = {split->high_bytes, d_at, has_min, 1, NULL, split, parts_##type};               \
+        const struct super_kind kind = {                                                                               \
+            split->high_bytes, d_at, has_min, split_is_high(split) ? 0.5f : 1, NULL, split, parts_##type};             \
         super_rows(s, low, r, rows, &kind);                                                                            \
     }
 

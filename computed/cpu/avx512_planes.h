@@ -74,9 +74,9 @@ INLINE __m512i twice_256(const uint8_t *p) { return _mm512_broadcast_i64x4(_mm25
 INLINE __m512i low_pairs(const uint8_t *high, const uint8_t *low, const struct split *split)
 {
     if (split->low_bits == 2)
-        return split->low_bytes ? _mm512_loadu_si512(low) : _mm512_set1_epi32(MIDDLE_2);
+        return split->low_bytes ? _mm512_loadu_si512(low) : _mm512_set1_epi8(NTX_PLANES_BELOW_2);
     const __m512i upper = _mm512_rolv_epi64(twice_256(high + 64), _mm512_set_epi64(0, 0, 0, 0, 1, 1, 1, 1)),
-                  lower = split->low_bytes ? twice_256(low) : _mm512_set1_epi32(MIDDLE_1);
+                  lower = split->low_bytes ? twice_256(low) : _mm512_set1_epi8(NTX_PLANES_BELOW_1);
     return select_bits(0xaa, upper, _mm512_srlv_epi64(lower, _mm512_set_epi64(1, 1, 1, 1, 0, 0, 0, 0)));
 }
 

@@ -17,9 +17,10 @@ struct quad {
     uint32_t block;               /* number of the first */
 };
 
-/* Sums of a quad's four blocks for a row of x, each spread over the four elements of its 128-bit lane. */
+/* Sums of a quad's four blocks for a row of x, each spread over the four elements of its 128-bit lane. x: scales times
+ * sums of x, for high bits alone. */
 struct quad_sums {
-    __m512i i, j;
+    __m512i i, j, x;
 };
 
 /* Scales of a quad, for types that unpack headers ahead. */
@@ -156,7 +157,8 @@ INLINE void super_planes(const struct planes_call *c, uint32_t r, const int rows
     for (uint32_t o = 0; o < c->w->n_out; o++) {
         const struct parts parts = parts_of(c, split, o, nb);
         __m512 acc[4];
-        dot_blocks(parts.high, NULL, nb, x, rows, acc, split->high_bytes, has_min, 1, head, quad, &parts);
+        dot_blocks(parts.high, NULL, nb, x, rows, acc, split->high_bytes, has_min, split_is_high(split) ? 0.5f : 1,
+                   head, quad, &parts);
         for (int k = 0; k < rows; k++)
             c->y[(r + (size_t)k) * c->ldy + o] = join_ps(acc[k]);
     }

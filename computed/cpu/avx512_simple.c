@@ -283,6 +283,8 @@ INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, con
     __m512 d, m;
     __mmask16 live = full ? 0xffff : first_lanes(g->last + 1);
     run_scales(g, full, &d, &m);
+    if (kind->pair_parts && !g->low_bytes)
+        d = _mm512_mul_ps(d, _mm512_set1_ps(0.5f));
     for (int r = 0; r < rows; r++)
         q[r] = x[r].q + (size_t)b * NTX_QK;
     run_dots(g, q, rows, full, i, second);
@@ -291,6 +293,8 @@ INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, con
         __m512i s = _mm512_loadu_si512(x[r].s + b);
         if (kind->scales != TWO_E4M3 && kind->log2_offset >= 0)
             i[r] = _mm512_sub_epi32(i[r], _mm512_slli_epi32(s, (unsigned)kind->log2_offset));
+        if (kind->pair_parts && !g->low_bytes)
+            i[r] = _mm512_add_epi32(_mm512_add_epi32(i[r], i[r]), s);
         acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(i[r]), _mm512_mul_ps(d, dx), acc[r], live);
         if (kind->scales == TWO_E4M3)
             acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(second[r]), _mm512_mul_ps(m, dx), acc[r], live);
@@ -372,7 +376,8 @@ INLINE __m512i four_times(const uint8_t *p, const uint8_t *next)
 INLINE __m512i pair_parts_q5_0(const uint8_t *high, const uint8_t *next, const uint8_t *low, const uint8_t *next_low)
 {
     uint32_t fifth[2];
-    __m512i h = four_times(high + 6, next + 6), l = low ? four_times(low, next_low) : _mm512_set1_epi32(MIDDLE_2);
+    __m512i h = four_times(high + 6, next + 6),
+            l = low ? four_times(low, next_low) : _mm512_set1_epi8(NTX_PLANES_BELOW_2);
     memcpy(&fifth[0], high + 2, 4);
     memcpy(&fifth[1], next + 2, 4);
     h = _mm512_sllv_epi64(h, _mm512_set_epi64(0, 2, 0, 2, 0, 2, 0, 2));
@@ -390,7 +395,8 @@ INLINE __m512i two_times(const uint8_t *p, const uint8_t *next)
 
 INLINE __m512i pair_parts_q8_0(const uint8_t *high, const uint8_t *next, const uint8_t *low, const uint8_t *next_low)
 {
-    __m512i h = two_times(high + 2, next + 2), l = low ? two_times(low, next_low) : _mm512_set1_epi32(MIDDLE_4);
+    __m512i h = two_times(high + 2, next + 2),
+            l = low ? two_times(low, next_low) : _mm512_set1_epi8(NTX_PLANES_BELOW_4);
     h = _mm512_sllv_epi64(h, _mm512_set_epi64(0, 0, 4, 4, 0, 0, 4, 4));
     l = _mm512_srlv_epi64(l, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0));
     return _mm512_xor_si512(select_bits(0xf0, h, l), _mm512_set1_epi8((char)0x80));

@@ -52,13 +52,16 @@ INLINE void head_q45(const struct quad *q, const struct q8k_row *x, int rows, st
                      struct quad_heads *heads)
 {
     __m512i head = four_lanes(q, 0), sm = unpack_scales(head);
-    __m512i mins = _mm512_unpackhi_epi8(sm, _mm512_setzero_si512());
+    __m512i mins = _mm512_unpackhi_epi8(sm, _mm512_setzero_si512()),
+            all_scales = _mm512_unpacklo_epi8(sm, _mm512_setzero_si512());
     _mm512_store_si512(heads->scales[0], scale_pairs(sm, 0));
     _mm512_store_si512(heads->scales[1], scale_pairs(sm, 4));
     __asm__("" : "+m"(*heads)); /* forces broadcasts from memory, which are free; shuffles are not */
     *d = head;
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
         out[r].j = _mm512_madd_epi16(mins, load512(x[r].s32 + (size_t)q->block * 8));
+        out[r].x = _mm512_madd_epi16(all_scales, load512(x[r].s32 + (size_t)q->block * 8));
+    }
 }
 
 INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out,
@@ -82,8 +85,11 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
                                                     _mm256_set1_epi32(heads->scales[t / 2][k][t % 2 * 2 + h]));
                 }
         }
-    for (int r = 0; r < rows; r++)
+    for (int r = 0; r < rows; r++) {
         out[r].i = fold_halves(acc[r]);
+        if (split_is_high(split))
+            out[r].i = _mm512_add_epi32(_mm512_add_epi32(out[r].i, out[r].i), out[r].x);
+    }
 }
 
 INLINE void quad_q4_k(const struct quad *q, const struct q8k_row *x, int rows, struct quad_sums *out, __m512i *d,
@@ -121,6 +127,9 @@ INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, s
             for (int r = 0; r < rows; r++)
                 acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
         }
+        for (int r = 0; split_is_high(split) && r < rows; r++)
+            acc[r][k] = _mm512_sub_epi32(_mm512_add_epi32(acc[r][k], acc[r][k]),
+                                         offset_term(s16, x[r].s16 + b * 16, 0));
     }
     *d = _mm512_shuffle_epi32(_mm512_srli_epi32(four_lanes(q, rest + 66), 16),
                               _MM_PERM_AAAD); /* d is the block's last half word */

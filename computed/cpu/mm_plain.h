@@ -29,6 +29,7 @@ struct plain_dot {
     uint32_t n_in, n;
     float *y;
     size_t ldy;
+    bool high; /* of weights in high and low bits the high bits alone (split_is_high) */
 };
 
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -66,7 +67,9 @@ PARTS_ONCE void dot_simple(const struct plain_dot *d, parts_fn *unpack, bool has
             struct q8_row x = q8_view(d->x + r * d->x_stride, d->n_in);
             for (uint32_t i = 0, b = first; i < n; i++, b++) {
                 float *to = &acc[r][b % LANES];
-                *to = fmaf((float)dot_bytes(p[i].q, x.q + b * NTX_QK, NTX_QK), p[i].d * x.d[b], *to);
+                const int32_t sum = dot_bytes(p[i].q, x.q + b * NTX_QK, NTX_QK);
+                *to = d->high ? fmaf((float)(2 * sum + x.s[b]), 0.5f * p[i].d * x.d[b], *to)
+                              : fmaf((float)sum, p[i].d * x.d[b], *to);
                 if (has_min)
                     *to = fmaf((float)x.s[b], p[i].m * x.d[b], *to);
             }
@@ -110,11 +113,12 @@ PARTS_ONCE void dot_super(const struct plain_dot *d, parts_fn *unpack, bool has_
             int32_t i = 0, j = 0;
             for (uint32_t g = 0; g < 16; g++) {
                 const struct ntx_part *of = &p[g / 2];
-                i += of->scale[g % 2] * dot_bytes(of->q + g % 2 * 16, x.q + b * NTX_QKK + 16 * g, 16);
+                const int32_t sum = dot_bytes(of->q + g % 2 * 16, x.q + b * NTX_QKK + 16 * g, 16);
+                i += of->scale[g % 2] * (d->high ? 2 * sum + x.s16[b * 16 + g] : sum);
                 if (has_min)
                     j += of->min[g % 2] * x.s16[b * 16 + g];
             }
-            *to = fmaf((float)i, p[0].d * x.d[b], *to);
+            *to = fmaf((float)i, (d->high ? 0.5f * p[0].d : p[0].d) * x.d[b], *to);
             if (has_min)
                 *to = fmaf((float)-j, p[0].m * x.d[b], *to);
         }
@@ -167,7 +171,8 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
                                             n_in,                                                                      \
                                             n_rows - r < PLAIN_ROWS ? n_rows - r : PLAIN_ROWS,                         \
                                             y + r * ldy + o,                                                           \
-                                            ldy};                                                                      \
+                                            ldy,                                                                       \
+                                            false};                                                                    \
                 dot_call;                                                                                              \
             }                                                                                                          \
     }

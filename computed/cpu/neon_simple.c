@@ -2,7 +2,7 @@
 /* neon_simple.c: products with blocks of 32 by SDOT, one or two rows of x at a time; more rows: neon_many.c. Four
  * blocks are a quarter of the lanes: three pairwise additions move their integer sums to one register, which is scaled
  * at once. If the last four are not complete, lanes without a block keep their values. */
-#include "computed/cpu/neon.h"
+#include "computed/cpu/neon_planes.h"
 
 SIMPLE_KINDS
 
@@ -50,6 +50,8 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, 
     } else {
         d = vld1q_f32(ds);
     }
+    if (is_high(kind->split))
+        d = vmulq_n_f32(d, 0.5f);
     for (int r = 0; r < rows; r++) {
         const float32x4_t dx = vld1q_f32(x[r].d + b);
         const int32x4_t s = vld1q_s32(x[r].s + b);
@@ -63,6 +65,8 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, 
         }
         if (kind->offset_log2)
             sum = vsubq_s32(sum, kind->offset_log2 > 0 ? vshlq_s32(s, vdupq_n_s32(kind->offset_log2)) : s);
+        if (is_high(kind->split))
+            sum = vaddq_s32(vaddq_s32(sum, sum), s);
         acc[r] = fma_first(acc[r], vcvtq_f32_s32(sum), vmulq_f32(d, dx), n);
         if (halves || kind->has_min)
             acc[r] = fma_first(acc[r], vcvtq_f32_s32(second), vmulq_f32(m, dx), n);
@@ -90,38 +94,8 @@ INLINE void simple_rows(const struct shape *s, uint32_t row, const int rows, con
     }
 NEON_SIMPLE(SIMPLE_MATMUL)
 
-/* ---- in high and low bits, up to four rows */
+/* ---- in high and low bits */
 
-INLINE void simple_planes(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,
-                          size_t ldy, const struct simple_kind *type, const struct neon_split *split)
-{
-    const size_t blocks = w->n_in / NTX_QK, high = blocks * split->of.high_bytes;
-    struct simple_kind kind = *type;
-    kind.block_bytes = split->of.high_bytes;
-    kind.split = split;
-    for (uint32_t o = 0; o < w->n_out; o++) {
-        const struct shape s = {w->high + o * high, x, y + o, high, x_stride, ldy, 1, w->n_in, n_rows};
-        uint32_t r = 0;
-        kind.low = w->low + o * blocks * split->of.low_bytes;
-        for (; n_rows - r >= 2; r += 2)
-            simple_rows(&s, r, 2, &kind);
-        if (r < n_rows)
-            simple_rows(&s, r, 1, &kind);
-    }
-}
-
-#define SIMPLE_PLANES_OF(name, type, ...)                                                                              \
-    ntx_planes_fn name;                                                                                                \
-    void name(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,           \
-              size_t ldy)                                                                                              \
-    {                                                                                                                  \
-        static const struct neon_split split = __VA_ARGS__;                                                            \
-        simple_planes(w, x, x_stride, n_rows, y, ldy, &simple_##type, &split);                                         \
-    }
-#define SIMPLE_PLANES(type, bits, begin, n)                                                                            \
-    SIMPLE_PLANES_OF(ntx__planes_neon_##type##_##bits, type,                                                           \
-                     {SPLIT_OF(type, bits, n), begin, n, sizeof(struct ntx_block_##type) - (n)})                       \
-    SIMPLE_PLANES_OF(ntx__high_neon_##type##_##bits, type,                                                             \
-                     {SPLIT_OF_HIGH(type, bits, n), begin, n, sizeof(struct ntx_block_##type) - (n)})
-SIMPLE_PLANES(q5_0, 2, 6, 16)
-SIMPLE_PLANES(q8_0, 4, 2, 32)
+NEON_PLANES_RULE(simple, NTX_QK)
+NEON_PLANES(simple, q5_0, simple_q5_0, 2, 6, 16)
+NEON_PLANES(simple, q8_0, simple_q8_0, 4, 2, 32)

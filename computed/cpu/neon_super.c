@@ -4,7 +4,7 @@
  * super-block; four super-blocks are a quarter of the lanes, as in neon_simple.c. Also products with floats. */
 #include <math.h>
 
-#include "computed/cpu/neon.h"
+#include "computed/cpu/neon_planes.h"
 
 SUPER_KINDS
 
@@ -73,6 +73,8 @@ INLINE void dot_super(const struct from from, uint32_t b, const struct q8k_row *
     for (int r = 0; (kind->flat || kind->offset) && r < rows; r++)
         acc[r] = kind->flat ? vaddq_s32(acc[r], low[r])
                             : vmlsq_n_s32(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->offset);
+    for (int r = 0; is_high(kind->split) && r < rows; r++)
+        acc[r] = vaddq_s32(vaddq_s32(acc[r], acc[r]), weighed_sums(s, &x[r], b, kind->by_16));
 }
 
 /* Element k: the sum of x over super-block k of four. */
@@ -132,8 +134,8 @@ INLINE void dot_quad(const uint8_t *row, uint32_t b, uint32_t n, const void *all
         for (uint32_t k = 0; k < n; k++)
             one_of_quad(w, l, k, x, rows, kind, sums, &d, &m);
     }
-    const float32x4_t vd = kind->times != 1 ? vmulq_n_f32(four_halves(d), kind->times) : four_halves(d),
-                      vm = four_halves(m);
+    const float times = is_high(kind->split) ? 0.5f * kind->times : kind->times;
+    const float32x4_t vd = times != 1 ? vmulq_n_f32(four_halves(d), times) : four_halves(d), vm = four_halves(m);
     for (int r = 0; r < rows; r++) {
         const float32x4_t dx = vld1q_f32(x[r].d);
         int32x4_t dot = sum4x4(sums[r].dot);
@@ -166,7 +168,7 @@ INLINE void super_rows(const struct shape *s, uint32_t row, const int rows, cons
     }
 NEON_SUPER(SUPER_MATMUL)
 
-/* ---- in high and low bits, up to four rows */
+/* ---- in high and low bits */
 
 INLINE void scales_split_q6_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2])
 {
@@ -175,43 +177,13 @@ INLINE void scales_split_q6_k(const uint8_t *w, int16x8_t s[2], int16x8_t min[2]
 }
 INLINE uint16_t d_split_q6_k(const uint8_t *w) { return half_at(w + 80); }
 
-INLINE void super_planes(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,
-                         size_t ldy, const struct super_kind *type, const struct neon_split *split)
-{
-    const size_t blocks = w->n_in / NTX_QKK, high = blocks * split->of.high_bytes;
-    struct super_kind kind = *type;
-    kind.block_bytes = split->of.high_bytes;
-    kind.split = split;
-    for (uint32_t o = 0; o < w->n_out; o++) {
-        const struct shape s = {w->high + o * high, x, y + o, high, x_stride, ldy, 1, w->n_in, n_rows};
-        uint32_t r = 0;
-        kind.low = w->low + o * blocks * split->of.low_bytes;
-        for (; n_rows - r >= 2; r += 2)
-            super_rows(&s, r, 2, &kind);
-        if (r < n_rows)
-            super_rows(&s, r, 1, &kind);
-    }
-}
-
-#define SUPER_PLANES_OF(name, kind, ...)                                                                               \
-    ntx_planes_fn name;                                                                                                \
-    void name(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,           \
-              size_t ldy)                                                                                              \
-    {                                                                                                                  \
-        static const struct neon_split split = __VA_ARGS__;                                                            \
-        super_planes(w, x, x_stride, n_rows, y, ldy, &kind, &split);                                                   \
-    }
-#define SUPER_PLANES(type, kind, bits, begin)                                                                          \
-    SUPER_PLANES_OF(ntx__planes_neon_##type##_##bits, kind,                                                            \
-                    {SPLIT_OF(type, bits, 128), begin, 128, sizeof(struct ntx_block_##type) - 128})                    \
-    SUPER_PLANES_OF(ntx__high_neon_##type##_##bits, kind,                                                              \
-                    {SPLIT_OF_HIGH(type, bits, 128), begin, 128, sizeof(struct ntx_block_##type) - 128})
 static const struct super_kind split_q6_k = {146,  values_q6_k, scales_split_q6_k, d_split_q6_k, 1, 32, -1, true, false,
                                              NULL, NULL};
-SUPER_PLANES(q4_k, super_q4_k, 1, 16)
-SUPER_PLANES(q4_k, super_q4_k, 2, 16)
-SUPER_PLANES(q5_k, super_q5_k, 2, 48)
-SUPER_PLANES(q6_k, split_q6_k, 2, 0)
+NEON_PLANES_RULE(super, NTX_QKK)
+NEON_PLANES(super, q4_k, super_q4_k, 1, 16, 128)
+NEON_PLANES(super, q4_k, super_q4_k, 2, 16, 128)
+NEON_PLANES(super, q5_k, super_q5_k, 2, 48, 128)
+NEON_PLANES(super, q6_k, split_q6_k, 2, 0, 128)
 
 /* ---- floats: value k goes to lane k % 32, which is one of eight registers */
 

@@ -102,7 +102,7 @@ INLINE void load_halves(const struct blocks *w, const size_t begin, const size_t
         transpose16(w->low, one ? 16 * (g % 2) : 16 * g, lower);
     else
         for (size_t k = 0; k < 4; k++)
-            lower[k] = dwords512(one ? MIDDLE_1 : MIDDLE_2);
+            lower[k] = bytes512(one ? NTX_PLANES_BELOW_1 : NTX_PLANES_BELOW_2);
     if (one) {
         load_dwords(w, begin + 64 + 16 * (g % 2), next);
         for (size_t k = 0; k < 4; k++)
@@ -133,6 +133,11 @@ INLINE __m512i heads_at(const struct blocks *w, size_t at, size_t n)
     for (uint32_t o = 0; o < PANEL_OUTS; o++)
         memcpy(&h[o], w->row[o] + at, n);
     return _mm512_load_si512(h);
+}
+
+INLINE void times(float *d, const float factor)
+{
+    _mm512_store_ps(d, _mm512_mul_ps(_mm512_load_ps(d), _mm512_set1_ps(factor)));
 }
 
 INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, bytes512(15)); }
@@ -169,7 +174,7 @@ INLINE void load_split_8(const struct blocks *w, const size_t at, __m512i v[8])
     if (w->split->low_bytes)
         transpose16(w->low, 0, lower);
     for (size_t k = 0; k < 4; k++) {
-        const __m512i l = w->split->low_bytes ? lower[k] : dwords512((uint32_t)MIDDLE_4);
+        const __m512i l = w->split->low_bytes ? lower[k] : bytes512(NTX_PLANES_BELOW_4);
         v[k] = select_bits(0xf0, _mm512_slli_epi16(upper[k], 4), l);
         v[4 + k] = select_bits(0xf0, upper[k], _mm512_srli_epi16(l, 4));
     }
@@ -183,7 +188,7 @@ INLINE void load_split_4(const struct blocks *w, const size_t at, __m512i v[4])
     if (w->split->low_bytes)
         load_two_dwords(w->low, 0, lower);
     for (size_t k = 0; k < 2; k++) {
-        const __m512i l = w->split->low_bytes ? lower[k] : dwords512(MIDDLE_2);
+        const __m512i l = w->split->low_bytes ? lower[k] : bytes512(NTX_PLANES_BELOW_2);
         v[k] = select_bits(0xcc, _mm512_slli_epi16(upper[k], 2), l);
         v[2 + k] = select_bits(0xcc, upper[k], _mm512_srli_epi16(l, 2));
     }
@@ -238,6 +243,8 @@ INLINE void fill_simple(const struct panel_from *from, uint32_t n_blocks, struct
             _mm512_store_ps(p->d[k], widen_exponents(_mm512_cvtepi32_epi8(heads_at(&w, 0, 1))));
         else
             widen_heads(heads_at(&w, 0, 4), p->d[k], p->m[k]);
+        if (split_is_high(split))
+            times(p->d[k], 0.5f);
         fill_block(&w, has_min ? 4 : no_min_at, p->low + 8 * (size_t)k, bits, has_min, tiles, values);
     }
 }
@@ -406,10 +413,18 @@ INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scale
     }
 }
 
+/* High bits alone: twice the value and one, for the middle. */
+INLINE __m512i middle(const struct blocks *w, __m512i v)
+{
+    return split_is_high(w->split) ? _mm512_or_si512(_mm512_add_epi8(v, v), bytes512(1)) : v;
+}
+
 INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, const bool tiles)
 {
     struct two_scales s[8];
     header_q45(w, p, s, tiles);
+    if (split_is_high(w->split))
+        times(p->d[0], 0.5f);
 #pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         __m512i h[4], v[8];
@@ -429,8 +444,8 @@ INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, c
                     store_two_scaled(p, row, a, s[2 * u]);
                     store_two_scaled(p, row + 8, b, s[2 * u + 1]);
                 } else {
-                    _mm512_store_si512(p->low[row], a);
-                    _mm512_store_si512(p->low[row + 8], b);
+                    _mm512_store_si512(p->low[row], middle(w, a));
+                    _mm512_store_si512(p->low[row + 8], middle(w, b));
                 }
             }
         }
@@ -464,6 +479,8 @@ INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
     __m512i scales[4], h[8], v[8];
     load_dwords(w, rest + 64, scales);
     widen_heads(heads_at(w, rest + 80, 2), p->d[0], p->m[0]);
+    if (split_is_high(w->split))
+        times(p->d[0], 0.5f);
     if (!tiles)
         store_scales(scales, true, 16, p);
 #pragma GCC unroll 2
@@ -479,8 +496,10 @@ INLINE void fill_q6_k(const struct blocks *w, struct panel *p, const bool tiles)
                 size_t row = (size_t)(32 * n + 8 * j + 4 * i + k % 4);
                 __m512i sa = signed_byte_twice(scales[2 * n], 2 * j + i),
                         sb = signed_byte_twice(scales[2 * n + 1], 2 * j + i);
-                store_scaled(p, row, with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48), sa, 32, tiles);
-                store_scaled(p, row + 16, with_bits(high_nibbles(v[k]), h[k], 4 + 2 * j, 4, 48), sb, 32, tiles);
+                const __m512i a = with_bits(low_nibbles(v[k]), h[k], 2 * j, 4, 48),
+                              b = with_bits(high_nibbles(v[k]), h[k], 4 + 2 * j, 4, 48);
+                store_scaled(p, row, middle(w, a), sa, 32, tiles);
+                store_scaled(p, row + 16, middle(w, b), sb, 32, tiles);
             }
         }
     }
@@ -655,11 +674,6 @@ PANEL_PLANES_SUPER(q5_k, 2, fill_q45(&blocks, p, true, false))
 PANEL_PLANES_SUPER(q6_k, 2, fill_q6_k(&blocks, p, false))
 PANEL_PLANES_SIMPLE(q5_0, 2, 16, BITS_5)
 PANEL_PLANES_SIMPLE(q8_0, 4, 32, BITS_8)
-
-INLINE void times(float *d, const float factor)
-{
-    _mm512_store_ps(d, _mm512_mul_ps(_mm512_load_ps(d), _mm512_set1_ps(factor)));
-}
 
 #define PANEL_TRANSPOSE(type, values, scales, factor, sub)                                                             \
     struct blocks w = blocks_at(from, 0, 1, sizeof(struct ntx_block_##type), NULL);                                    \

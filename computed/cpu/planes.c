@@ -8,6 +8,10 @@ struct kernels {
     ntx_planes_fn *few, *many;
 };
 
+#define KERNELS_PLAIN(WHOLE, whole, low_bits, high_bits, ...)                                                          \
+    [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high_plain_##whole##_##low_bits, ntx__high_plain_##whole##_##low_bits},
+static const struct kernels kernels_plain[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_PLAIN)};
+
 #if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
 #define DECLARE_512(WHOLE, whole, low_bits, ...)                                                                       \
     ntx_planes_fn ntx__planes512_##whole##_##low_bits, ntx__high512_##whole##_##low_bits,                              \
@@ -25,7 +29,7 @@ static const struct kernels kernels_512[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_51
 NTX_PLANES(DECLARE_256)
 #define KERNELS_256(WHOLE, whole, low_bits, high_bits, ...)                                                            \
     [NTX_##WHOLE##_LOW##low_bits] = {ntx__planes256_##whole##_##low_bits, NULL},                                       \
-    [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high256_##whole##_##low_bits, NULL},
+    [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high256_##whole##_##low_bits, ntx__high256_##whole##_##low_bits},
 static const struct kernels kernels_256[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_256)};
 #endif
 
@@ -35,17 +39,18 @@ static const struct kernels kernels_256[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_25
 NTX_PLANES(DECLARE_NEON)
 #define KERNELS_NEON(WHOLE, whole, low_bits, high_bits, ...)                                                           \
     [NTX_##WHOLE##_LOW##low_bits] = {ntx__planes_neon_##whole##_##low_bits, NULL},                                     \
-    [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high_neon_##whole##_##low_bits, NULL},
+    [NTX_##WHOLE##_HIGH##high_bits] = {ntx__high_neon_##whole##_##low_bits, ntx__high_neon_##whole##_##low_bits},
 static const struct kernels kernels_neon[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_NEON)};
 #endif
 
 static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_rows)
 {
-    struct kernels k = {NULL, NULL};
+    const bool low = ntx_planes_low(type);
+    struct kernels k = kernels_plain[type];
 #if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
     if (ops == &ntx__cpu_avx512 || ops == &ntx__cpu_amx)
         k = kernels_512[type];
-    if (ops == &ntx__cpu_amx)
+    if (ops == &ntx__cpu_amx && low)
         k.many = NULL; /* tiles are faster than vectors, also with weights that are joined first */
 #endif
 #if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX2)
@@ -53,11 +58,11 @@ static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, ui
         k = kernels_256[type];
 #endif
 #if defined(__aarch64__) && !defined(NTX_WITHOUT_NEON)
-    if (ops == &ntx__cpu_neon || (ops == &ntx__cpu_i8mm && n_rows == 1))
+    if (ops == &ntx__cpu_neon || (ops == &ntx__cpu_i8mm && (n_rows == 1 || !low)))
         k = kernels_neon[type];
 #endif
     (void)ops;
-    (void)type;
+    (void)low;
     return n_rows <= NTX_PLANES_ROWS ? k.few : k.many;
 }
 
@@ -67,14 +72,14 @@ void ntx_cpu_multiply_planes(const struct ntx_cpu_ops *ops, const struct ntx_pla
     ntx_planes_fn *kernel = kernel_of(ops, w->type, n_rows);
     const struct ntx_planes *p = ntx_planes_of(w->type);
     const size_t row = ntx_row_bytes(p->whole, w->n_in), high = ntx_row_bytes(p->high, w->n_in),
-                 low = w->low ? ntx_row_bytes(p->low, w->n_in) : 0, blocks = w->n_in / ntx_type_info(p->whole)->block;
+                 low = ntx_row_bytes(p->low, w->n_in), blocks = w->n_in / ntx_type_info(p->whole)->block;
     if (kernel) {
         kernel(w, x, x_stride, n_rows, y, ldy);
         return;
     }
     for (uint32_t i = 0, n; i < w->n_out; i += n) {
         n = w->n_out - i < NTX_PLANES_OUTS ? w->n_out - i : NTX_PLANES_OUTS;
-        ops->join(w->type, w->high + i * high, w->low ? w->low + i * low : NULL, n * blocks, joined);
+        ops->join(w->type, w->high + i * high, w->low + i * low, n * blocks, joined);
         ops->matmul[p->whole](joined, row, n, w->n_in, x, x_stride, n_rows, y + i, ldy);
     }
 }

@@ -21,10 +21,9 @@ struct split {
         NTX_PLANES_HIGH_BYTES(whole, bits, n), 0, bits                                                                 \
     }
 
-/* The middle, for high bits alone: a dword of the low bits of blocks with 1, 2 or 4 (ntx_planes_join_1, _2, _4). */
-#define MIDDLE_1 0x0ff00ff0
-#define MIDDLE_2 0x5aa55aa5
-#define MIDDLE_4 ((int)0x87788778u)
+/* High bits alone: joined with the low bits of NTX_PLANES_BELOW, integers are half a step too small. So sums become
+ * 2 * (sum of w x) + (sum of x), and d is halved; both are exact. */
+INLINE bool split_is_high(const struct split *split) { return split && !split->low_bytes; }
 
 /* Rows of low bits. */
 struct low_rows {

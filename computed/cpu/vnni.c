@@ -192,9 +192,9 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     end_lane(ps, panels, t, rows, slices, v);
 }
 
-/* The simple blocks of a panel. offset: of the weights; 0: the type has minima. */
+/* The simple blocks of a panel. offset: of the weights; 0: the type has minima. high: as of split_is_high. */
 INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows,
-                        const int slices, const int offset)
+                        const int slices, const int offset, const bool high)
 {
     const char *x[TILE];
     __m512 v[SLICES][TILE];
@@ -216,6 +216,9 @@ INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint
         for (int r = 0; r < rows; r++)
             for (int s = 0; s < slices; s++) {
                 __m512 dx = _mm512_castsi512_ps(spread_dword(x[r] + ps->at.d_at + 4 * b));
+                if (high)
+                    acc[s][r] = _mm512_add_epi32(_mm512_add_epi32(acc[s][r], acc[s][r]),
+                                                 spread_dword(x[r] + ps->at.sums_at + 4 * b));
                 v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[k]), dx),
                                           v[s][r]);
                 if (!offset)
@@ -342,16 +345,16 @@ static void mm_panels(const struct kind *kind, const struct shape *s, const stru
     MATMUL(ntx__interleaved_vec_##type, type, ntx__panel_vec_interleaved_##type, ntx__interleaved_##type, least,       \
            block, true, sums32)
 
-VNNI_INTERLEAVED(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8))
-VNNI_INTERLEAVED(q4_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
-VNNI_INTERLEAVED(q5_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 16))
-VNNI_INTERLEAVED(q5_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0))
-VNNI_INTERLEAVED(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128))
+VNNI_INTERLEAVED(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8, false))
+VNNI_INTERLEAVED(q4_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0, false))
+VNNI_INTERLEAVED(q5_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 16, false))
+VNNI_INTERLEAVED(q5_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0, false))
+VNNI_INTERLEAVED(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128, false))
 #define VNNI_LOOKUP(TYPE, type, scale, raise)                                                                          \
-    VNNI_INTERLEAVED(type, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 1 << raise))
+    VNNI_INTERLEAVED(type, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 1 << raise, false))
 NTX_LOOKUPS(VNNI_LOOKUP)
-VNNI(q1_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1))
-VNNI(q2_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1))
+VNNI(q1_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1, false))
+VNNI(q2_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1, false))
 VNNI(nvfp4, NTX_QK, false, tile_halves(ps, p, t, R, S))
 VNNI(q2_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 0, 0, 8))
 VNNI(q3_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, 2, 0))
@@ -365,7 +368,14 @@ AVX512_CODES(VNNI_CODES)
 
 /* ---- weights in high and low bits, five or more rows */
 
-#define VNNI_PARTS(name, fill, type, block, sums32, high_block, low_block)                                             \
+/* Of high bits alone: Q4_K's and Q5_K's panels have no offset. */
+#define rows_high_q4_k rows_q4_k
+#define rows_high_q5_k rows_q5_k
+ROWS(high_q6_k, tile_super(ps, p, t, R, S, 16, 6, 0))
+ROWS(high_q5_0, tile_simple(ps, p, t, R, S, 16, true))
+ROWS(high_q8_0, tile_simple(ps, p, t, R, S, 128, true))
+
+#define VNNI_PARTS(name, fill, rows, block, sums32, high_block, low_block)                                             \
     ntx_planes_fn name;                                                                                                \
     void name(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows, float *y,           \
               size_t ldy)                                                                                              \
@@ -374,12 +384,12 @@ AVX512_CODES(VNNI_CODES)
         const size_t blocks = w->n_in / (block), row = blocks * (high_block);                                          \
         const struct low_rows low = {w->low, blocks * (low_block)};                                                    \
         const struct shape s = {w->high, x, y, row, x_stride, ldy, w->n_out, w->n_in, w->high + w->n_out * row};       \
-        mm_panels(&kind, &s, (low_block) ? &low : NULL, n_rows, rows_##type);                                          \
+        mm_panels(&kind, &s, (low_block) ? &low : NULL, n_rows, rows);                                                 \
     }
 #define VNNI_PLANES(type, bits, n, block, sums32)                                                                      \
-    VNNI_PARTS(ntx__planesvec_##type##_##bits, ntx__panel_vec_planes_##type##_##bits, type, block, sums32,             \
+    VNNI_PARTS(ntx__planesvec_##type##_##bits, ntx__panel_vec_planes_##type##_##bits, rows_##type, block, sums32,      \
                NTX_PLANES_HIGH_BYTES(type, bits, n), NTX_PLANES_LOW_BYTES(bits, n))                                    \
-    VNNI_PARTS(ntx__highvec_##type##_##bits, ntx__panel_vec_high_##type##_##bits, type, block, sums32,                 \
+    VNNI_PARTS(ntx__highvec_##type##_##bits, ntx__panel_vec_high_##type##_##bits, rows_high_##type, block, sums32,     \
                NTX_PLANES_HIGH_BYTES(type, bits, n), 0)
 VNNI_PLANES(q4_k, 1, 128, NTX_QKK, true)
 VNNI_PLANES(q4_k, 2, 128, NTX_QKK, true)
