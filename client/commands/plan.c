@@ -62,6 +62,10 @@ static int get_model(const struct ntx_options *o, struct ntx_model_files *f, str
     if (a->named)
         return ntx_outline_named(path, &a->model, err);
     int rc = ntx_model_files_open(o, path, f, err);
+    if (rc == -ENOENT && absent && !slash && !strstr(path, ".gguf")) {
+        const struct ntx_err why = *err;
+        return ntx_err_set(err, rc, "%s; models that need no file are in `ntx plan --list`", why.text);
+    }
     if (rc)
         return rc;
     return ntx_outline_gguf(f->gguf, slash ? slash + 1 : path, &a->model, err);
@@ -171,7 +175,7 @@ static int report_no_model(const struct ntx_options *o)
 {
     if (o->list)
         return 0;
-    fprintf(stderr, "ntx plan: no MODEL: a GGUF's path, or one of `ntx plan --list`\n");
+    fprintf(stderr, "ntx plan: MODEL is needed: the path of a GGUF file, or a name of `ntx plan --list`\n");
     return NTX_EXIT_USAGE;
 }
 

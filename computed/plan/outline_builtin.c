@@ -38,13 +38,11 @@ const char *ntx_outline_nearest(const char *word) { return ntx_nearest(word, ntx
 
 static int unknown_name(const char *what, const char *word, const char *(*at)(size_t i), size_t n, struct ntx_err *err)
 {
-    char list[800] = "";
-    const char *near = ntx_nearest(word, at, n), *name;
-    size_t used = 0;
-    for (size_t i = 0; (name = at(i)) && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", name);
-    return ntx_err_set(err, -ENOENT, "there is no %s '%.80s'%s%s%s: there are %s; a GGUF's path goes, too", what, word,
-                       near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "", list);
+    const char *near = ntx_nearest(word, at, n);
+    return ntx_err_set(err, -ENOENT,
+                       "there is no %s '%.80s'%s%s%s: write MODEL@TYPE with names of `ntx plan --list`, or the path of "
+                       "a GGUF file",
+                       what, word, near ? " (did you mean '" : "", near ? near : "", near ? "'?)" : "");
 }
 
 /* Adds a key of the table's columns; 0 is none. */

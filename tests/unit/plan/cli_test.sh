@@ -65,7 +65,7 @@ has "$out" "(estimated)"
 has "$("$ntx" plan lama-8b@q8_0 2>&1)" "did you mean 'llama-8b'" # before it asks for a profile
 out=$("$ntx" plan llama-8b@q9 --profile "$NTX_SOURCE/bench/profiles/desktop-ddr4.json" 2>&1)
 [ $? = 111 ] || fail "unknown type: $out"
-has "$out" "q4_k_m"
+has "$out" "there is no type 'q9'" && has "$out" 'ntx plan --list'
 "$ntx" plan >/dev/null 2>&1; [ $? = 100 ] || fail "no model is wrong usage"
 
 # The answer first, in words; the table only when asked for.
@@ -92,6 +92,8 @@ for pair in lama-70b@q4_k_m:llama-70b llama-70b@q4km:q4_k_m lama-70b:llama-70b; 
 done
 has "$("$ntx" plan llama-70b --machine ram=64G 2>&1)" "llama-70b@q4_k_m"
 has "$("$ntx" plan nowhere.gguf --machine ram=64G 2>&1)" "No such file"
+out=$("$ntx" plan unheard-of --machine ram=64G 2>&1); [ $? = 111 ] || fail "unheard-of: $out"
+has "$out" "No such file" && has "$out" 'ntx plan --list'
 
 # Machines by words; more budget than machine is told.
 out=$("$ntx" plan llama-70b@q4_k_m --machine gpu=3090,ram=64G,drive=7G,pcie=4x16) || fail "--machine"
