@@ -378,6 +378,16 @@ int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struc
     return 0;
 }
 
+int ntx_draft_blame(const char *draft, unsigned i, struct ntx_err *err)
+{
+    size_t len = 0;
+    unsigned n;
+    const char *p = file_part(draft, i, &len, &n);
+    if (!p)
+        return err->code;
+    return ntx_err_prefix(err, "--draft %.*s", len < 200 ? (int)len : 200, p);
+}
+
 bool ntx_draft_trees(const char *draft, uint32_t nodes)
 {
     return !nodes && (ntx_draft_files(draft) || ntx_draft_nextn(draft));

@@ -82,7 +82,7 @@ int ntx_cmd_draft_index(struct ntx_options *o)
     struct ntx_tokenizer *tok = NULL;
     struct tokens t = {0};
     if (!o->out) {
-        fprintf(stderr, "ntx draft-index: where to? Say -o FILE\n");
+        fprintf(stderr, "ntx draft-index: -o FILE is needed: the index goes there\n");
         return NTX_EXIT_USAGE;
     }
     int rc = ntx_model_files_open(o, o->args[0], &f, &err);

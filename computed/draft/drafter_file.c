@@ -64,9 +64,8 @@ int ntx__drafter_file_kind(int fd, enum ntx_drafter_file_kind *kind, uint64_t *b
             *bytes = (uint64_t)st.st_size;
             return 0;
         }
-    return ntx_err_set(
-        err, -EINVAL,
-        "it is not a drafter: neither a small model (GGUF), nor an index of `ntx draft-index`, nor a script");
+    return ntx_err_set(err, -EINVAL,
+                       "this file is neither a small model (GGUF), nor an index of `ntx draft-index`, nor a script");
 }
 
 unsigned ntx__drafter_file_times(enum ntx_drafter_file_kind kind) { return kinds[kind].times; }

@@ -133,7 +133,7 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
         int rc = inspect_drafter(l, set, d, ctx, threads, &its, err);
         rc = rc ? rc : check_states(l, i, err);
         if (rc && !unasked)
-            return own ? ntx_err_prefix(err, "--draft nextn"), rc : rc;
+            return own ? ntx_err_prefix(err, "--draft nextn") : ntx_draft_blame(set->draft, i, err);
         its += d->kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx * NTX_MAX(set->sessions, 1u)) : 0;
         const char *why = unasked ? left_out_reason(l, d, rc, its, err) : NULL;
         if (why) {

@@ -133,6 +133,8 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
         enum ntx_drafter_file_kind kind;
         struct ntx_drafter_needs needs;
         rc = ntx_drafter_file_look(r->drafter_fd[i], g, 1, 1, &kind, &needs, err);
+        if (rc)
+            ntx_draft_blame(r->set.draft, i, err);
     }
     ntx_gguf_free(g);
     if (!rc && r->projector_fd >= 0)

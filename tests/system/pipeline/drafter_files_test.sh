@@ -67,12 +67,13 @@ refused() {
     [ "$(wc -l <"$tmp/err")" = 1 ] && grep -q -- "$words" "$tmp/err" || fail "$*: $(cat "$tmp/err")"
 }
 echo "some text" >"$tmp/text"
-refused "it is not a drafter" run "$demo" x --raw -n 1 --quiet --draft "$tmp/text"
+refused "--draft $tmp/text: the drafter: this file is neither a small model" \
+    run "$demo" x --raw -n 1 --quiet --draft "$tmp/text"
 refused "more than 3 files" run "$demo" x --raw -n 1 --quiet --draft "a,b,c,d"
 printf 'ntx-script 1\nchance 2\n' >"$tmp/script"
 refused "line 2 of the script" run "$demo" x --raw -n 1 --quiet --draft "$tmp/script"
 model "$tmp/m.gguf" --layers 2 --embd 64 --ff 64 --heads 2 --kv 2 --type F16 --seed 1
 refused "made for another vocabulary" run "$tmp/m.gguf" x --raw -n 1 --quiet --draft "$tmp/index"
-refused "where to" draft-index "$demo" "$tmp/text"
+refused "-o FILE is needed" draft-index "$demo" "$tmp/text"
 refused "none.txt: No such file" draft-index "$demo" "$tmp/none.txt" -o "$tmp/x"
 [ ! -e "$tmp/x" ] && [ ! -e "$tmp/x.part" ] || fail "half an index was left"

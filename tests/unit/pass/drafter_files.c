@@ -175,7 +175,7 @@ static void looked_at(void)
           strcmp(one, other)); /* of the same size */
     CHECK(pwrite(fd, "something else", 14, 0) == 14 &&
           ntx_drafter_file_look(fd, NULL, 1, 1, &kind, &needs, &err) == -EINVAL &&
-          strstr(err.text, "it is not a drafter"));
+          strstr(err.text, "neither a small model (GGUF), nor an index"));
     close(fd);
 }
 
