@@ -118,8 +118,12 @@ static void refuse_unknown(struct reading *r, const char *section, const char *n
         if (s->section && !strcmp(s->section, section))
             ntx_near_offer(&near, s->in_conf, strlen(s->in_conf));
     }
-    if (elsewhere)
+    if (!*section && elsewhere)
+        REFUSE(r, "'%s' stands before the first section; it belongs in [%s]", name, elsewhere->section);
+    else if (elsewhere)
         REFUSE(r, "unknown key '%s' in [%s]; it belongs in [%s]", name, section, elsewhere->section);
+    else if (!*section)
+        REFUSE(r, "'%s' stands before the first section; there are " NTX_CONF_SECTIONS, name);
     else if (!is_section(section))
         REFUSE(r, "there is no section [%s]; there are " NTX_CONF_SECTIONS, section);
     else

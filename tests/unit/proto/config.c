@@ -223,6 +223,18 @@ static void every_error(const struct dir *d)
     ntx_config_free(&c);
 }
 
+static void without_section(const struct dir *d)
+{
+    struct ntx_config c;
+    struct ntx_err err = {0};
+    write_file(d->file, "ram = 3G\n[model]\n");
+    CHECK_EQ(ntx_config_load(d->file, &c, &err), -EINVAL);
+    CHECK(strstr(err.text, ":1: 'ram' stands before the first section; it belongs in [model]"));
+    write_file(d->file, "none = 3G\n[model]\n");
+    CHECK_EQ(ntx_config_load(d->file, &c, &err), -EINVAL);
+    CHECK(strstr(err.text, ":1: 'none' stands before the first section; there are [model],"));
+}
+
 static void missing(const struct dir *d)
 {
     struct ntx_config c = {.load.ctx = 77};
@@ -281,6 +293,7 @@ int main(void)
     values(&d);
     refusals(&d);
     every_error(&d);
+    without_section(&d);
     missing(&d);
     shipped(&d);
     printed(&d);
