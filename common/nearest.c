@@ -33,6 +33,13 @@ static size_t edit_distance(const char *a, const char *b, size_t m)
     return rows[n % 3][m];
 }
 
+/* SIZE_MAX if half of a word's letters differ, the first among them: "port" is no "cors". */
+static size_t distance(const char *word, const char *name, size_t len)
+{
+    const size_t d = edit_distance(word, name, len);
+    return lower(*word) != lower(*name) && d < SIZE_MAX && 2 * d >= strlen(word) ? SIZE_MAX : d;
+}
+
 /* Least number of edits that is too many. */
 static size_t too_many(const char *word) { return (strlen(word) + 2) / 3 + 1; }
 
@@ -43,7 +50,7 @@ void ntx_near_begin(struct ntx_near *n, const char *word, const char *head)
 
 void ntx_near_offer(struct ntx_near *n, const char *name, size_t len)
 {
-    size_t d = edit_distance(n->word, name, len), typed = strlen(n->word);
+    size_t d = distance(n->word, name, len), typed = strlen(n->word);
     if (typed > 1 && typed < len && !strncasecmp(n->word, name, typed)) /* its beginning */
         d = 1;
     if (d >= n->few)
@@ -63,7 +70,7 @@ void ntx_near_offer_list(struct ntx_near *n, const char *words)
 
 static void keep_nearer(const char *word, const char *name, size_t *few, const char **best)
 {
-    size_t d = edit_distance(word, name, strlen(name));
+    size_t d = distance(word, name, strlen(name));
     if (d >= *few)
         return;
     *few = d;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* nearest.h: the name that the user may have meant: the one with the smallest edit distance (characters left out,
- * inserted, changed or swapped, ignoring case), if no more than a third of the letters differ. A search (struct
- * ntx_near) also takes a name that begins with the word. */
+ * inserted, changed or swapped, ignoring case), if no more than a third of the letters differ, rounded up. A search
+ * (struct ntx_near) also takes a name that begins with the word. */
 #ifndef NTX_COMMON_NEAREST_H
 #define NTX_COMMON_NEAREST_H
 
