@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/commands/commands.h"
@@ -74,12 +75,25 @@ static int open_sheets(const struct ntx_options *o, struct sheets *w, struct ntx
     return 0;
 }
 
+/* After an error no half of a file stays; a device or a link does. */
+static void remove_regular(const char *path)
+{
+    struct stat st;
+    if (path && !lstat(path, &st) && S_ISREG(st.st_mode))
+        unlink(path);
+}
+
 static int close_sheets(struct sheets *w, int rc, struct ntx_err *err)
 {
-    if (w->fd >= 0)
+    const bool began = w->fd >= 0;
+    if (began)
         close(w->fd);
     if (w->steps && fclose(w->steps) && !rc)
         rc = ntx_err_set(err, -errno, "%s: %s", w->steps_path, strerror(errno));
+    if (rc && began)
+        remove_regular(w->out);
+    if (rc && w->steps)
+        remove_regular(w->steps_path);
     ntx_steps_free(&w->all);
     return rc;
 }
