@@ -88,7 +88,7 @@ static int need(struct reader *r, uint64_t n)
         return 0;
     if (n > left) {
         char text[160];
-        snprintf(text, sizeof text, "truncated: %llu bytes wanted at byte %zu, the file has %llu",
+        snprintf(text, sizeof text, "truncated: %llu bytes wanted at byte %zu, the file has %llu: fetch it again",
                  (unsigned long long)n, r->pos, (unsigned long long)r->src->file_bytes);
         return scan_fail(r, text);
     }
@@ -385,7 +385,7 @@ static int check_count(struct reader *r, const char *what, uint64_t n, uint64_t 
 {
     uint64_t left = r->src->file_bytes - r->pos;
     if (n > left / min_bytes)
-        return ntx_err_set(r->err, -EINVAL, "claims %llu %s, more than a file of %llu bytes can hold",
+        return ntx_err_set(r->err, -EINVAL, "claims %llu %s, more than a file of %llu bytes can hold: fetch it again",
                            (unsigned long long)n, what, (unsigned long long)r->src->file_bytes);
     if (n > NTX__GGUF_MAX_COUNT)
         return ntx_err_set(r->err, -EINVAL, "claims %llu %s; at most %u are read", (unsigned long long)n, what,
@@ -454,7 +454,7 @@ static int place_tensors(struct ntx__gguf_part *p, uint64_t header_end, uint64_t
             return ntx_err_set(
                 err, -EINVAL,
                 "tensor '%s': its %llu bytes at offset %llu lie beyond the end of the file (%llu bytes); "
-                "the file is truncated or damaged",
+                "the file is truncated or damaged: fetch it again",
                 t->name, (unsigned long long)t->bytes, (unsigned long long)t->offset, (unsigned long long)file_bytes);
     }
     return 0;

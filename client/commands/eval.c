@@ -356,9 +356,10 @@ int ntx_cmd_eval(struct ntx_options *o)
     struct ntx_err err = {0};
     struct ntx_model_files f = {0};
     struct eval e = {.o = o};
-    if (!o->questions || o->prompt_file)
-        return fputs("ntx eval: --questions FILE is needed, and -f has no meaning; see ntx eval --help\n", stderr),
-               NTX_EXIT_USAGE;
+    if (!o->questions)
+        return fputs("ntx eval: --questions FILE is needed; see ntx eval --help\n", stderr), NTX_EXIT_USAGE;
+    if (o->prompt_file)
+        return fputs("ntx eval: -f has no meaning here: the prompts are in --questions FILE\n", stderr), NTX_EXIT_USAGE;
     if (o->system && !has_form(o))
         return fputs("ntx eval: --system has a meaning only with --chat-template\n", stderr), NTX_EXIT_USAGE;
     int rc = read_questions(&e, o->questions, &err);

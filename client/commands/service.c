@@ -40,11 +40,18 @@ static int send_simple(struct ntx_client *c, Ntx__Request *q, int timeout_ms, Nt
     return 0;
 }
 
-static void tell_ready(const struct ntx_model_files *f, const struct ntx_gateway_child *gateway)
+/* list: of the models that requests may name, or "". */
+static void tell_ready(const struct ntx_model_files *f, const char *list, const struct ntx_gateway_child *gateway)
 {
     char url[320];
-    const char *with = f->n ? " with " : "", *model = f->n ? f->names[0] : "", *slash = strrchr(model, '/');
-    model = slash ? slash + 1 : model;
+    const char *with = " without a model", *model = ", `ntx load MODEL` loads one";
+    if (*list)
+        model = " until a request names one";
+    if (f->n) {
+        const char *slash = strrchr(f->names[0], '/');
+        with = " with ";
+        model = slash ? slash + 1 : f->names[0];
+    }
     if (!gateway) {
         ntx_say("ready%s%s; Ctrl-C stops", with, model);
         return;
@@ -91,7 +98,7 @@ static int serve_model(struct ntx_client *c, const struct ntx_options *o, const 
     if (rc)
         return rc;
     if (!o->quiet && !rank && !*loaded)
-        tell_ready(f, gateway);
+        tell_ready(f, list, gateway);
     *loaded = true;
     return ntx_client_next(c, UINT64_MAX, -1, &r, err); /* no reply has this id: wait for a signal or the end */
 }

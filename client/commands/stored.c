@@ -201,6 +201,11 @@ void ntx_model_near(const char *name, struct ntx_near *near)
     struct ntx_err ignored = {0};
     struct ntx_near files;
     struct ntx_store s;
+    *near = (struct ntx_near){.hint = ""};
+    if (!strncmp(name, "hf:", 3) || !strncmp(name, "http://", 7) || !strncmp(name, "https://", 8)) {
+        snprintf(near->hint, sizeof near->hint, "; `ntx pull %.200s` fetches it", name);
+        return;
+    }
     ntx_near_begin(near, name, "");
     offer_files(name, folder, &files);
     if (!ntx_store_scan(&s, &ignored))

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,7 +88,9 @@ static int write_unnamed(const char *dir, uint64_t bytes, struct ntx_err *err)
     if (!rc)
         return fd;
     close(fd);
-    return ntx_err_set(err, rc, "%s: cannot write a file to measure the drive with: %s", dir, strerror(-rc));
+    return ntx_err_set(err, rc,
+                       "%s: cannot write %" PRIu64 " MiB to measure the drive with: %s; give a directory with --dir",
+                       dir, bytes >> 20, strerror(-rc));
 }
 
 static int open_file(struct ntx__doctor_drive *d, const char *dir, double seconds, struct ntx_doctor_report *r,

@@ -401,7 +401,7 @@ static int check_space(const struct ntx__job *j, const char *path, struct ntx_er
     char folder[NTX_NEW_FILE_PATH], want[32], have[32], fit[80] = "";
     struct statvfs v;
     if (ntx_folder_of(path, folder) || statvfs(folder, &v))
-        return ntx_err_set(err, -errno, "%s: %s", folder, strerror(errno));
+        return ntx_err_set(err, -errno, "%s: cannot write %s there: %s", folder, path, strerror(errno));
     uint64_t bytes = (uint64_t)v.f_bavail * v.f_frsize, size;
     if (bytes >= j->report->bytes_out)
         return 0;

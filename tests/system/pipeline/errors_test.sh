@@ -16,6 +16,10 @@ expect() {
 n=$NTX_BIN/ntx
 expect 100 'not a command' "$n" frobnicate
 expect 100 'needs MODEL' "$n" run
+expect 100 "there is no option '--tmp'; did you mean --temp[?]" "$n" run "$tmp/m.gguf" x --tmp 1
+expect 100 "there is no option '--port'$" "$NTX_BIN/ntx-gateway" --port 80 # --cors differs in two of four letters
+expect 111 'ntx pull hf:a/b. fetches it' "$n" run hf:a/b x
+expect 111 'ntx pull https://a.invalid/b.gguf. fetches it' "$n" run https://a.invalid/b.gguf x
 expect 100 'not a size' "$n" run "$tmp/m.gguf" x --ram lots
 expect 100 'not a back end' "$n" run "$tmp/m.gguf" x --backend tpu
 expect 100 'whole number' "$n" run "$tmp/m.gguf" x -n -3
@@ -29,6 +33,8 @@ echo "this is no model at all, just some text that goes on for a while" >"$tmp/t
 expect 111 'text:.*(GGUF|magic)' "$n" run "$tmp/text" x
 : >"$tmp/empty"
 expect 111 'empty' "$n" run "$tmp/empty" x
+head -c 100 "$tmp/m.gguf" >"$tmp/cut.gguf"
+expect 111 'cut.gguf: claims .*fetch it again' "$n" run "$tmp/cut.gguf" x
 head -c 100000 "$tmp/m.gguf" >"$tmp/cut.gguf"
 expect 111 'cut.gguf' "$n" run "$tmp/cut.gguf" x
 expect 111 'cuda' "$n" run "$tmp/m.gguf" x --backend cuda
@@ -52,6 +58,16 @@ expect 111 'no/dir/s.json: cannot be written: No such file' "$n" run "$tmp/m.ggu
     --stats "$tmp/no/dir/s.json"
 expect 111 'cannot be written: Is a directory' "$n" run "$tmp/m.gguf" x --ram 64M --trace "$tmp"
 [ ! -s "$tmp/out" ] || fail "a token came before --trace was looked at"
+
+# Where the disk is full, no half of a file stays.
+if unshare -m true 2>/dev/null; then
+    mkdir "$tmp/full"
+    small='mount -t tmpfs -o size=64k none "$0" && "$@"; rc=$?; ls -A "$0"; exit $rc'
+    expect 111 'half: cannot write: No space left' unshare -m sh -c "$small" "$tmp/full" \
+        "$n" logits "$tmp/m.gguf" --tokens "$(seq -s, 1 200)" \
+        --ram 64M --ctx 256 -o "$tmp/full/half"
+    [ ! -s "$tmp/out" ] || fail "half of the logits stayed"
+fi
 
 # An output file must not be one of the input files, by whatever name; those stay as they are.
 cp "$tmp/m.gguf" "$tmp/part-00001-of-00001.gguf"
