@@ -38,6 +38,10 @@ json_t *ntx__json_read(const char *body, size_t len, struct ntx_fault *f)
 json_t *ntx__json_load(const char *body, size_t len, size_t flags, struct ntx_fault *f)
 {
     json_error_t e;
+    if (!len) {
+        ntx_fault(f, NTX_FAULT_INVALID, NULL, "the body is empty: it must be a JSON object");
+        return NULL;
+    }
     if (json_depth(body, len) >
         NTX_API_REQUEST_DEPTH) { /* writing JSON again needs a stack, and templates accept no deeper nesting */
         ntx_fault(f, NTX_FAULT_INVALID, NULL, "no JSON with more than %u values within each other is taken",

@@ -172,13 +172,13 @@ static void send_comment(struct ntx_answer *a, const struct ntx_event *e, struct
 static void openai_fault(const struct ntx_fault *f, struct ntx_buf *out)
 {
     const struct ntx_fault_info *i = ntx_fault_info(f->kind);
-    char text[sizeof f->text + 120] = "";
+    char text[sizeof f->text + 240];
+    snprintf(text, sizeof text, "%s", f->text);
     if (f->tokens > f->context) /* OpenAI's words, which clients look for */
         snprintf(text, sizeof text,
-                 "This model's maximum context length is %u tokens. However, your prompt has %u tokens. ", f->context,
-                 f->tokens);
-    size_t n = strlen(text);
-    snprintf(text + n, sizeof text - n, "%s", f->text);
+                 "This model's maximum context length is %u tokens. However, your prompt has %u tokens. Shorten it, or "
+                 "load the model with a larger --ctx.",
+                 f->context, f->tokens);
     ntx_buf_json(out, json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", ntx_json_text(text, strlen(text)),
                                 "type", i->openai, "param",
                                 *f->param ? ntx_json_text(f->param, strlen(f->param)) : json_null(), "code", i->code));

@@ -262,7 +262,7 @@ REFUSED = [
     ([1], None, None, "a JSON object"),
     (b'{"messages": [', None, None, "no JSON"),
     (b'{"n": 1, "n": 2}', None, None, "no JSON"),
-    (b"", None, None, "no JSON"),
+    (b"", None, None, "the body is empty"),
     (b'{"messages": [{"role": "user", "content": "\xff"}]}', None, None, "no JSON"),
     (b"[" * 100000, None, None, "no JSON"),
 ]

@@ -199,9 +199,8 @@ def limits(g):
     status, e = g.post("/v1/messages", {"messages": long, "max_tokens": 5})
     check(e["error"]["message"].startswith("prompt is too long: %d tokens > %d maximum" % (n, CTX)), status, e)
     status, e = g.post("/v1/chat/completions", {"messages": long})
-    check(
-        "maximum context length is %d tokens. However, your prompt has %d tokens" % (CTX, n) in e["error"]["message"], e
-    )
+    words = "context length is %d tokens. However, your prompt has %d tokens. Shorten it" % (CTX, n)
+    check(words in e["error"]["message"], e)
     equal((status, e["error"]["code"], e["error"]["param"]), (400, "context_length_exceeded", "messages"), "OpenAI's")
     status, e = g.post("/v1/completions", {"prompt": list(range(100, 200)) * 9})
     check("maximum context length is %d tokens. However, your prompt has 900" % CTX in e["error"]["message"], e)
