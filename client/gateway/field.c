@@ -237,7 +237,7 @@ void ntx_fields_print(FILE *out)
           "- *refused*: ntx lacks the feature of the field, which would change the answer: status 400, "
           "which names the field.\n\n"
           "A field of the last two kinds that asks for nothing (null, false, 0, an empty text, list or object, or its "
-          "value for off) is taken.\n",
+          "value for\noff) is taken.\n",
           out);
     for (int of = 0; of < NTX_N_FIELDS; of++) {
         fprintf(out, "\n## %s\n\n%s\n\n| field | type | handling | |\n|---|---|---|---|\n", ntx_fields_info[of].title,

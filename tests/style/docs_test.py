@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Documents hold: every relative link leads to a file and, behind #, to a heading; every `path` in them exists; README
-is short; the logs have their form; no sentence of docs/ has more than 40 words; protocol.md names every message;
-CHANGELOG's version is the build's. With an argument, the root of an installed documentation: links alone."""
+is short; the logs have their form; no line has more than 120 columns; no sentence of docs/ has more than 40 words;
+protocol.md names every message; CHANGELOG's version is the build's. With an argument, the root of an installed
+documentation: links alone."""
 
 import os
 import re
@@ -12,7 +13,7 @@ import sys
 ROOT = sys.argv[1] if len(sys.argv) > 1 else os.environ["NTX_SOURCE"]
 INSTALLED = len(sys.argv) > 1
 README_LINES, README_BYTES = 150, 10000
-SENTENCE_WORDS = 40
+SENTENCE_WORDS, COLUMNS = 40, 120
 bad = []
 
 
@@ -93,6 +94,13 @@ def log_form(name, text):
                 bad.append("%s: entry '%s' has no line %s" % (name, head[:60], what))
 
 
+def columns(name, text):
+    """Tables, blocks of code and quoted texts may have longer lines."""
+    for n, line in enumerate(prose(text).split("\n"), 1):
+        if len(line) > COLUMNS and not line.startswith(("|", ">")):
+            bad.append("%s:%d: %d columns (at most %d)" % (name, n, len(line), COLUMNS))
+
+
 def sentences(name, text):
     """A sentence that is too long. Tables, headings and the commands of a log's entries are none."""
     text = re.sub(r"^(\||#|- (Machine|Commit|Command): ).*$", "", prose(text), flags=re.M)
@@ -163,6 +171,7 @@ all_pages = pages()
 led = {name: links(name, read(name)) for name in all_pages}
 if not INSTALLED:
     for name in all_pages:
+        columns(name, read(name))
         if not name.startswith("docs/log/") or name.endswith("README.md"):
             paths(name, read(name))
         else:
