@@ -250,8 +250,8 @@ static int check_planes(struct ntx_gguf *g, struct ntx_err *err)
         pair->strs->n != other->strs->n || memcmp(pair->strs->p, other->strs->p, pair->strs->n) ||
         !key_says(&g->parts[NTX_GGUF_HIGH_FILE], NTX_PLANES_PART, "high"))
         return ntx_err_set(err, -EINVAL,
-                           "and the file with high bits beside it (%s) are not of one model: they must come from the "
-                           "same ntx pack --planes",
+                           "has low bits, and the file with high bits beside it (%s) is not of one model with it: both "
+                           "must come from the same ntx pack --planes",
                            NTX_PLANES_HIGH_FILE);
     g->planes = true;
     return 0;

@@ -77,10 +77,11 @@ static int look_at_adapter(int fd, const char *path, struct ntx_err *err)
     struct ntx_str type;
     int rc = ntx_gguf_open(&fd, 1, &path, &g, err);
     if (!rc && (ntx_gguf_str(g, "general.type", &type) || type.n != 7 || memcmp(type.p, "adapter", 7)))
-        rc = ntx_err_set(err, -EINVAL,
-                         "%s: is no adapter (key general.type is not 'adapter'): --lora needs a file of llama.cpp's "
-                         "convert_lora_to_gguf.py or ntx pack --delta --base wrote",
-                         path);
+        rc = ntx_err_set(
+            err, -EINVAL,
+            "%s: this is no adapter (key general.type is not 'adapter'): --lora needs a file of llama.cpp's "
+            "convert_lora_to_gguf.py or ntx pack --delta --base wrote",
+            path);
     ntx_gguf_free(g);
     return rc;
 }

@@ -76,7 +76,7 @@ int ntx__plan_image(const struct ntx_options *o, const struct ntx_model_files *f
     char path[4096], rest;
     int fd = -1;
     if (sscanf(o->image_size, "%ux%u%c", &m.width, &m.height, &rest) != 2 || !m.width || !m.height)
-        return ntx_err_set(err, -EINVAL, "--image %s: is no size in pixels; write it as 4000x3000", o->image_size);
+        return ntx_err_set(err, -EINVAL, "--image: '%s' is no size in pixels; write it as 4000x3000", o->image_size);
     if (!f->n)
         return ntx_err_set(err, -EINVAL, "--image needs the model's file, and its projector (--mmproj FILE)");
     int rc = ntx_projector_open(o, f, &fd, path, err);

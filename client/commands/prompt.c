@@ -15,6 +15,7 @@ int ntx_read_stream(FILE *f, char **text, size_t *len)
 {
     size_t room = 65536, n = 0, k;
     char *t = malloc(room + 1);
+    errno = 0;
     while (t && (k = fread(t + n, 1, room - n, f)) > 0) {
         n += k;
         if (n == room) {
@@ -27,8 +28,9 @@ int ntx_read_stream(FILE *f, char **text, size_t *len)
     if (!t)
         return -ENOMEM;
     if (ferror(f)) {
+        const int why = errno ? errno : EIO;
         free(t);
-        return -EIO;
+        return -why;
     }
     t[n] = 0;
     *text = t;

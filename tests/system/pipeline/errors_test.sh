@@ -18,6 +18,7 @@ expect 100 'not a command' "$n" frobnicate
 expect 100 'needs MODEL' "$n" run
 expect 100 "there is no option '--tmp'; did you mean --temp[?]" "$n" run "$tmp/m.gguf" x --tmp 1
 expect 100 "there is no option '--port'$" "$NTX_BIN/ntx-gateway" --port 80 # --cors differs in two of four letters
+expect 111 "$tmp: cannot read the prompt: Is a directory" "$n" run "$tmp/m.gguf" -f "$tmp" --ram 64M
 expect 111 'ntx pull hf:a/b. fetches it' "$n" run hf:a/b x
 expect 111 'ntx pull https://a.invalid/b.gguf. fetches it' "$n" run https://a.invalid/b.gguf x
 expect 100 'not a size' "$n" run "$tmp/m.gguf" x --ram lots

@@ -99,7 +99,7 @@ refused "nothing to join" "no low bits" pack "$tmp/q4.gguf" "$tmp/x.gguf" --join
 ntx quantize "$models/demo.gguf" "$tmp/q40.gguf" Q4_0 --pure --quiet || fail "quantize"
 refused "no such types" "have high and low bits" pack "$tmp/q40.gguf" "$tmp/x.gguf" --planes
 cp "$tmp/q4b.p.draft.gguf" "$tmp/q4.p.draft.gguf"
-refused "another pair" "not of one model" run "$tmp/q4.p.gguf" "$prompt" -n 1
+refused "another pair" "not of one model with it" run "$tmp/q4.p.gguf" "$prompt" -n 1
 rm "$tmp/q4.p.draft.gguf"
 refused "no high bits" "must be beside it" run "$tmp/q4.p.gguf" "$prompt" -n 1
 truncate -s -100000 "$tmp/q6.p.draft.gguf"

@@ -230,9 +230,9 @@ static void check_files(void)
 
     ntx_gguf_free(open_two(path[HIGH], NULL, NULL)); /* a model of its own */
     open_two(path[LOW], NULL, "has only the low bits");
-    open_two(path[LOW], path[HIGH2], "are not of one model");
-    open_two(path[LOW], path[LOW], "are not of one model");
-    open_two(path[LOW], path[WHOLE], "are not of one model");
+    open_two(path[LOW], path[HIGH2], "is not of one model with it");
+    open_two(path[LOW], path[LOW], "is not of one model with it");
+    open_two(path[LOW], path[WHOLE], "is not of one model with it");
     open_two(path[HIGH], path[LOW], "split.count");
     spoil(path[LOW], path[BAD], "ntx.planes.part", "ntx.planes.lost");
     open_two(path[BAD], NULL, "has low bits only");

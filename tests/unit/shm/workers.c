@@ -383,9 +383,7 @@ static void test_life(const char *self)
     /* a worker dies while it should detach */
     kill(predictor, SIGSTOP);
     ntx_workers_detach(p.w);
-    for (int i = 0; i < 5; i++)
-        uv_run(&p.loop, UV_RUN_ONCE);
-    CHECK_EQ(p.detached, 1);
+    UNTIL(&p, p.detached >= 1); /* 2 on a machine that rests for seconds: a worker that does not let go is ended */
     kill(predictor, SIGKILL);
     UNTIL(&p, p.detached == 2);
     CHECK_EQ(p.died[NTX_ROLE_PREDICTOR], 1);
