@@ -56,8 +56,8 @@ static void reroot(struct ntx__drafter_text *t, uint32_t root)
     t->n_nodes = n;
 }
 
-/* A drafter by states. The last token was read with a state of the large model and is in its place; drafts below it are
- * not. */
+/* A drafter by states, or by the model's layers. The last token was read with a state of the large model and is in its
+ * place; drafts below it are not. */
 static int follow_by_states(const struct ntx_drafter *d, struct ntx__drafter_text *t, const int32_t *tokens, uint32_t n)
 {
     t->kv_n += n > t->n && t->node[0].expanded && !ntx__drafter_block_of(d);
@@ -77,7 +77,7 @@ static int follow_tokens(struct ntx_drafter *d, struct ntx__drafter_text *t, con
 {
     uint32_t at = 0;
     bool lost = false;
-    if (d->states)
+    if (d->states || ntx__drafter_by_layers(d))
         return follow_by_states(d, t, tokens, n);
     for (uint32_t i = t->n; i < n; i++) {
         uint32_t next = lost || !t->node[at].expanded || t->n_spine > SPINE ? 0 : child_node(t, at, tokens[i]);
@@ -194,6 +194,16 @@ static int make_room(struct ntx_drafter *d, struct ntx__drafter_text *t, uint32_
     return rc;
 }
 
+/* The text's K and V are the large model's, which may have moved them. */
+static int borrow_kv(struct ntx__drafter_text *t, const struct ntx_drafter_text *x)
+{
+    if (t->kv != x->kv || t->adapter != x->adapter)
+        t->n_nodes = 0;
+    t->kv = x->kv;
+    t->adapter = x->adapter;
+    return ntx_kv_seq_room(t->kv) < x->n ? -E2BIG : 0;
+}
+
 int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
 {
     if (!x->n || x->n >= d->ctx)
@@ -204,7 +214,7 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
     struct ntx__drafter_text *t = text_for(d, x->session);
     uint32_t common = 0;
     t->asked = ++d->asked;
-    int rc = make_room(d, t, x->n);
+    int rc = ntx__drafter_by_layers(d) ? borrow_kv(t, x) : make_room(d, t, x->n);
     if (rc)
         return rc;
     while (common < NTX_MIN(t->n, x->n) && t->tokens[common] == x->tokens[common])
@@ -213,6 +223,7 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
                                                : reset_text(t, x, common, d->n_vocab);
     t->session = x->session;
     t->used = !rc;
+    t->kv_n = ntx__drafter_by_layers(d) ? t->n - 1 : t->kv_n;
     if (!rc && d->states && !states_there(d, t, t->n))
         return -EAGAIN;
     return rc ? rc : (int)(t - d->text);
@@ -223,7 +234,8 @@ int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)
 int ntx__drafter_run(struct ntx_drafter *d, struct ntx_forward *f, struct ntx_row *rows, uint32_t n)
 {
     const struct ntx_batch b = {.pass = d->pass++, .rows = rows, .n_rows = n};
-    int rc = ntx_forward_run(f, &b);
+    int rc = ntx__drafter_by_layers(d) ? ntx_forward_run_part(f, &b, d->layers.weights, d->layers.without)
+                                       : ntx_forward_run(f, &b);
     return rc ? rc : (int)n;
 }
 
@@ -319,6 +331,7 @@ static struct ntx_row make_row(struct ntx_drafter *d, struct ntx__drafter_text *
                           .n_path = n,
                           .path = path,
                           .kv = t->kv,
+                          .adapter = t->adapter,
                           .logits = logits};
     if (d->states) {
         const size_t width = d->model->hp.n_embd;
@@ -354,9 +367,11 @@ int ntx_drafter_grow(struct ntx_drafter *d, unsigned text, uint32_t most)
     if (t->skip + t->kv_n + t->n_spine + 1 < t->n)
         return read_text(d, t);
     most = d->states ? NTX_MIN(most, OWN_NODES) : most;
+    if (ntx__drafter_by_layers(d))
+        most = NTX_MIN(most, NTX_MIN(d->layers.max_rows, ntx_kv_seq_room(t->kv) - t->kv_n) - 1);
     if (ntx__drafter_block_of(d))
         return ntx__drafter_block(d, t, most);
-    uint32_t n = t->n_expanded < most ? choose_nodes(d, t, NTX_MIN(STEP, most - t->n_expanded), node) : 0;
+    uint32_t n = t->n_expanded < most ? choose_nodes(d, t, NTX_MIN(d->step, most - t->n_expanded), node) : 0;
     if (n && !find_slots(t, node, n, slot)) {
         int rc = order_spine(d, t);
         reset_tree(t);

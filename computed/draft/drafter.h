@@ -23,7 +23,11 @@
  *
  * Or it is a file that works by the states of several layers, from which a pass of its own (drafter_head.c) makes its
  * input. EAGLE-3: one state; it then works like such a block. DFlash: K and V of the position; it drafts a block of
- * tokens after the text at once, each position independently: all nodes of a depth have the same children. */
+ * tokens after the text at once, each position independently: all nodes of a depth have the same children.
+ *
+ * Or it is the large model itself, without the layers that are not in memory (ntx_drafter_layers_new). It needs no
+ * weights and reads no text: its rows see the K and V that the large model wrote, and leave theirs behind the text,
+ * where the pass that verifies them writes anew. */
 #ifndef NTX_COMPUTED_DRAFT_DRAFTER_H
 #define NTX_COMPUTED_DRAFT_DRAFTER_H
 
@@ -50,6 +54,9 @@ struct ntx_drafter_text {
     const int32_t *tokens; /* [n] */
     uint32_t n, n_prompt;  /* tokens from n_prompt on were generated for the present request */
     struct ntx_sampling sampling;
+    /* For a drafter of the model's own layers: K and V of all but the last token, and the adapter of its rows. */
+    struct ntx_kv_seq *kv;
+    uint8_t adapter;
 };
 
 struct ntx_drafter_needs {
@@ -86,6 +93,16 @@ int ntx_drafter_head_look(int fd, const struct ntx_gguf *model, uint32_t ctx, ui
                           struct ntx_drafter_needs *out, struct ntx_err *err);
 int ntx_drafter_head_new(int fd, const struct ntx_gguf *model, const int *fds, unsigned n_fds, uint32_t ctx,
                          uint32_t threads, struct ntx_drafter **out, struct ntx_err *err);
+/* The same for the layers of a model that lie in memory. All is borrowed. */
+struct ntx_drafter_layers {
+    const struct ntx_model *model;
+    struct ntx_forward *forward; /* of the model; used between its passes */
+    struct ntx_weights *weights; /* of all but the layers of these bits (computed/pass/forward.h) */
+    uint64_t without[NTX_MAX_LAYERS / 64];
+    uint32_t ctx, max_rows; /* of the forward pass */
+};
+uint64_t ntx_drafter_layers_bytes(const struct ntx_model *model, uint32_t ctx);
+int ntx_drafter_layers_new(const struct ntx_drafter_layers *of, struct ntx_drafter **out, struct ntx_err *err);
 /* Shows it the state [n_embd] that the large model left after all layers at position pos of this text, one position
  * after the other; one that does not follow begins anew. read: without room for more, the states are read now; else the
  * oldest are dropped. 0, or a negative errno. */

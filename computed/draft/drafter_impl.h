@@ -8,9 +8,10 @@
 #include "computed/pass/forward.h"
 #include "computed/pass/weights_ram.h"
 
-#define SLOTS     384u    /* KV slots of a tree, after the text */
-#define GROWS     256u    /* least tokens that a text may grow before it gets other KV */
-#define STEP      8u      /* most nodes expanded together, */
+#define SLOTS     384u /* KV slots of a tree, after the text */
+#define GROWS     256u /* least tokens that a text may grow before it gets other KV */
+#define STEP      8u   /* most nodes expanded together; by the large model's layers, whose rows cost more, */
+#define FEW       2u
 #define NARROW    0.2f    /* none of them with less than this part of the likeliest one's chance */
 #define READ      64u     /* tokens of a text read together */
 #define KIDS      8u      /* most children of a node */
@@ -43,7 +44,8 @@ struct ntx__drafter_text {
     struct ntx__drafter_node node[NTX_DRAFTER_NODES];
     uint32_t n_nodes, n_expanded;
     /* For a drafter by states; else 0 and NULL. */
-    uint32_t skip; /* tokens before the first one that it has read, which has position 0 */
+    uint8_t adapter; /* of the model itself */
+    uint32_t skip;   /* tokens before the first one that it has read, which has position 0 */
     uint32_t shown_at, n_shown;
     float *shown; /* [SHOWN x shown_width] states of positions from shown_at on */
     float *left;  /* [OWN_NODES x n_embd] states that expanded nodes left, by slot - kv_n */
@@ -57,13 +59,15 @@ struct ntx_drafter {
     int fd; /* of a small model's file, borrowed */
     struct ntx_forward *f;
     struct ntx_kv_pool *pool;
-    uint32_t ctx, n_vocab, shown_width;
+    uint32_t ctx, n_vocab, shown_width, step /* most nodes expanded together */;
     uint64_t pass, asked;
-    float *logits; /* [STEP x n_vocab] */
+    float *logits; /* [step x n_vocab] */
     float *states; /* of a drafter by states: memory of its texts' states; else NULL */
     /* [2 x n_embd] of a next-token block: norms of the large model's states and of its own; else NULL */
     const float *norms;
     struct ntx_drafter_head *head; /* of a file that works by states of several layers; else NULL */
+    struct ntx_drafter_layers
+        layers; /* of the model itself: model, f and the texts' kv are borrowed; else .model NULL */
     const struct ntx_cpu_ops *ops;
     struct ntx__drafter_text text[NTX_DRAFTER_TEXTS];
 };
@@ -97,7 +101,12 @@ int ntx__drafter_block(struct ntx_drafter *d, struct ntx__drafter_text *t, uint3
 /* Returns n, or a negative errno. */
 int ntx__drafter_run(struct ntx_drafter *d, struct ntx_forward *f, struct ntx_row *rows, uint32_t n);
 
-static inline uint32_t ntx__drafter_block_of(const struct ntx_drafter *d) { return d->model->hp.head.block; }
+static inline uint32_t ntx__drafter_block_of(const struct ntx_drafter *d)
+{
+    return d->model ? d->model->hp.head.block : 0;
+}
+/* Nodes have no memory beside this text's place in the large model's KV, so it reads no text. */
+static inline bool ntx__drafter_by_layers(const struct ntx_drafter *d) { return d->layers.model != NULL; }
 /* In a block, a position is fed with its own state; else the token after it is. */
 static inline uint32_t ntx__drafter_behind(const struct ntx_drafter *d) { return ntx__drafter_block_of(d) ? 0 : 1; }
 

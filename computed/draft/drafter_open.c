@@ -190,6 +190,7 @@ static int make_buffers(struct ntx_drafter *d, uint32_t ctx, uint32_t threads, s
     int rc = ntx_kv_pool_new(&d->model->hp, NTX_KV_F16, &kv, &d->pool, err);
     if (!rc)
         rc = ntx_forward_new(&c, &d->f, err);
+    d->step = STEP;
     d->logits = malloc((size_t)NTX_MAX(STEP, d->model->hp.head.block) * d->n_vocab * sizeof *d->logits);
     for (unsigned i = 0; !rc && i < NTX_DRAFTER_TEXTS; i++) {
         d->text[i].tokens = malloc(d->ctx * sizeof *d->text[i].tokens);
@@ -256,16 +257,46 @@ int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t
     return ntx__drafter_made(d, rc, ctx, threads, out, err);
 }
 
+/* Logits, samplers, tokens. */
+uint64_t ntx_drafter_layers_bytes(const struct ntx_model *m, uint32_t ctx)
+{
+    return sizeof(struct ntx_drafter) + (uint64_t)m->hp.n_vocab * 4 * (FEW + 3 * NTX_DRAFTER_TEXTS) +
+           8ull * ctx * NTX_DRAFTER_TEXTS;
+}
+
+int ntx_drafter_layers_new(const struct ntx_drafter_layers *of, struct ntx_drafter **out, struct ntx_err *err)
+{
+    struct ntx_drafter *d = calloc(1, sizeof *d);
+    bool made = d != NULL;
+    if (d) {
+        d->layers = *of;
+        d->f = of->forward;
+        d->ctx = of->ctx;
+        d->n_vocab = of->model->hp.n_vocab;
+        d->step = NTX_MIN(FEW, of->max_rows);
+        made = (d->logits = malloc((size_t)FEW * d->n_vocab * sizeof *d->logits)) != NULL;
+    }
+    for (unsigned i = 0; made && i < NTX_DRAFTER_TEXTS; i++)
+        made = (d->text[i].tokens = malloc(d->ctx * sizeof *d->text[i].tokens)) != NULL;
+    if (!made) {
+        ntx_drafter_free(d);
+        return ntx_err_set(err, -ENOMEM, "no memory for drafts by the model's layers");
+    }
+    *out = d;
+    return 0;
+}
+
 void ntx_drafter_free(struct ntx_drafter *d)
 {
     if (!d)
         return;
+    const bool own = !ntx__drafter_by_layers(d);
     for (unsigned i = 0; i < NTX_DRAFTER_TEXTS; i++) {
         ntx_sampler_free(d->text[i].sampler);
-        ntx_kv_seq_free(d->text[i].kv);
+        ntx_kv_seq_free(own ? d->text[i].kv : NULL);
         free(d->text[i].tokens);
     }
-    ntx_forward_free(d->f);
+    ntx_forward_free(own ? d->f : NULL);
     ntx_kv_pool_free(d->pool);
     ntx_ram_weights_free(&d->weights);
     ntx_chunks_free(d->chunks);

@@ -362,7 +362,7 @@ static int fetch_states(struct ntx_forward *f) { return ntx__fetch(f, NTX_BUF_H,
 
 static int report_probe(struct ntx_forward *f)
 {
-    if (f->layer != f->c.skip.probe_layer || (!f->c.skip.probe && !f->c.skip.decide))
+    if (f->layer != f->c.skip.probe_layer || (!f->c.skip.probe && !f->c.skip.decide) || f->without)
         return 0;
     int rc = fetch_states(f);
     if (rc)
@@ -600,9 +600,18 @@ static void count_unasked(struct ntx_forward *f)
     ntx_count(f->c.counters, NTX_C_comp_rows_unasked, n);
 }
 
+static bool is_left_out(const struct ntx_forward *f)
+{
+    return f->without && f->without[f->layer / 64] >> f->layer % 64 & 1;
+}
+
 static int run_layer(struct ntx_forward *f)
 {
     int rc = 0;
+    if (is_left_out(f)) {
+        f->next_chunk = f->runs[f->layer].run[f->runs[f->layer].n - 1].end;
+        return 0;
+    }
     uint64_t t0 = begin_traced(f);
     ntx_gauge(f->c.counters, NTX_C_comp_pass_layer, f->layer + 1);
     ntx__choose_rows(f);

@@ -170,6 +170,14 @@ void ntx_forward_free(struct ntx_forward *f);
 void *ntx_forward_memory(const struct ntx_forward *f, uint64_t *bytes); /* memory of activations: a GPU may lock it */
 /* 0, or a negative errno with the reason in the weights' error. After a failure the instance can run the next pass. */
 int ntx_forward_run(struct ntx_forward *f, const struct ntx_batch *b);
+/* Between passes, for drafts: a pass without the layers of these bits. `w` has all other chunks in memory, and of it
+ * only acquire, stays and entries are called. K and V of the rows' slots are written in the other layers; the next pass
+ * over these positions must write all of them anew. On the CPU alone, for models that ntx_forward_parts allows. Returns
+ * like ntx_forward_run. */
+int ntx_forward_run_part(struct ntx_forward *f, const struct ntx_batch *b, struct ntx_weights *w,
+                         const uint64_t *without /* [NTX_MAX_LAYERS / 64] */);
+/* NULL, or what a model has that a pass over a part of its layers does not allow. */
+const char *ntx_forward_parts(const struct ntx_model *m);
 /* Commits a path of a draft tree that was computed from position pos on: the session goes on with the tokens in these n
  * slots, which ascend. Their K and V are moved to their positions where needed; all else from pos on is forgotten.
  * Returns like ntx_forward_run. */

@@ -24,6 +24,7 @@
  *   forward_delta.c       layers with a recurrent state: convolutions, delta nets
  *   forward_finite.c      the check for weights that are NaN or infinite
  *   forward_path.c        rows of a draft tree: what their attention reads, and the commit of a path
+ *   forward_part.c        a pass over a part of the layers, for drafts
  *   forward_steps.c       reports of each step's values
  *   forward_mem.c         the layout of memory
  *   rope.c                angles
@@ -371,10 +372,11 @@ struct ntx_forward {
     /* Rows after the live ones in m.live that leave only K and V in the layer, as they skip it or nobody wants its
      * output; */
     uint32_t n_kv_only;
-    uint32_t n_kv_rounded; /* the rounded ones of them come first */
-    bool keeps;            /* with blocks of rows: another one uses the chunks of this one */
-    bool all_asked;        /* outputs of the last layer are wanted for all rows */
-    bool end_dropped;      /* announced: of the last layer only what feeds its state is computed */
+    uint32_t n_kv_rounded;   /* the rounded ones of them come first */
+    bool keeps;              /* with blocks of rows: another one uses the chunks of this one */
+    bool all_asked;          /* outputs of the last layer are wanted for all rows */
+    bool end_dropped;        /* announced: of the last layer only what feeds its state is computed */
+    const uint64_t *without; /* [NTX_MAX_LAYERS / 64] layers that the pass leaves out (ntx_forward_run_part); or NULL */
     struct {
         uint32_t first, n, n_wanted; /* choices of the wave of experts; experts that any row was routed to */
         uint32_t n_here;             /* of the wave's, in m.order: those that were in memory first */

@@ -391,6 +391,49 @@ static const struct ntx_weights_ops ops = {OPS}, prefetching_ops = {OPS,
                                                                     .there = is_there};
 #undef OPS
 
+/* ---- the arena alone */
+
+static struct ntx_stream *stream_of_resident(const struct ntx_weights *w)
+{
+    return (struct ntx_stream *)((uintptr_t)w - offsetof(struct ntx_stream, resident));
+}
+
+static int begin_resident(struct ntx_weights *w, uint64_t pass)
+{
+    (void)pass;
+    atomic_store_explicit(&stream_of_resident(w)->failed, 0, memory_order_relaxed); /* of the pass before */
+    return 0;
+}
+
+static int acquire_resident(struct ntx_weights *w, uint32_t chunk, const void **bytes)
+{
+    struct ntx_stream *s = stream_of_resident(w);
+    return s->r->chunks[chunk].placement == NTX_PLACE_HOST ? acquire_chunk(&s->w, chunk, bytes) : -ENOTSUP;
+}
+
+static bool is_resident_too(struct ntx_weights *w, uint32_t chunk)
+{
+    return is_resident(&stream_of_resident(w)->w, chunk);
+}
+
+static int entries_beside(struct ntx_weights *w, uint32_t file, uint64_t offset, uint32_t entry_bytes,
+                          const int32_t *ids, uint32_t n, void *out)
+{
+    return ntx__stream_entries(&stream_of_resident(w)->w, file, offset, entry_bytes, ids, n, out);
+}
+
+static void ignore_number(struct ntx_weights *w, uint32_t number) { (void)w, (void)number; }
+static void ignore_end(struct ntx_weights *w) { (void)w; }
+
+static const struct ntx_weights_ops resident_ops = {.begin = begin_resident,
+                                                    .acquire = acquire_resident,
+                                                    .release = ignore_number,
+                                                    .drop_layer = ignore_number,
+                                                    .skip = ignore_number,
+                                                    .end = ignore_end,
+                                                    .entries = entries_beside,
+                                                    .stays = is_resident_too};
+
 static int init_lock(struct ntx_stream *s)
 {
     pthread_condattr_t a;
@@ -410,6 +453,7 @@ int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out)
     if (!s)
         return -ENOMEM;
     s->w.ops = &ops;
+    s->resident.ops = &resident_ops;
     s->r = c->region;
     s->counters = c->counters;
     s->wake_fd = c->wake_fd;
@@ -471,3 +515,5 @@ void ntx_stream_free(struct ntx_stream *s)
 }
 
 struct ntx_weights *ntx_stream_weights(struct ntx_stream *s) { return &s->w; }
+
+struct ntx_weights *ntx_stream_resident(struct ntx_stream *s) { return &s->resident; }

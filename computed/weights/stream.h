@@ -34,6 +34,9 @@ struct ntx_stream_config {
 int ntx_stream_new(const struct ntx_stream_config *c, struct ntx_stream **out);
 void ntx_stream_free(struct ntx_stream *s);
 struct ntx_weights *ntx_stream_weights(struct ntx_stream *s);
+/* The same without the ring: acquires chunks of the arena alone, between passes, whose reads go on. For
+ * ntx_forward_run_part. */
+struct ntx_weights *ntx_stream_resident(struct ntx_stream *s);
 
 /* Engine thread. heat: the uses of experts (heat.h), which passes count; NULL: no experts are in frames. preload begins
  * with uses that were put there; preload_more, between passes, reads some of the hottest experts into empty frames.

@@ -55,7 +55,8 @@ struct ntx__entry_query { /* entries of one table */
 };
 
 struct ntx_stream {
-    struct ntx_weights w; /* first; w.error is written under lock, before failed is set */
+    struct ntx_weights w;        /* first; w.error is written under lock, before failed is set */
+    struct ntx_weights resident; /* likewise, of the arena alone */
     struct ntx_region *r;
     struct ntx_counters *counters;
     int wake_fd;
