@@ -117,6 +117,8 @@ bool ntx_draft_auto(const char *draft);
 bool ntx_draft_looks_up(const char *draft);
 /* The model's own next-token block is named. It is no file, but counts as one of NTX_DRAFT_FILES. */
 bool ntx_draft_nextn(const char *draft);
+/* self is named: a file, or, where the model has no copy, none: then its layers in memory draft. */
+bool ntx_draft_has_self(const char *draft);
 /* Whether a file of the list is called so: the model's copy in fewer bits (computed/draft/drafter_file.h). */
 bool ntx_draft_self(const char *file);
 unsigned ntx_draft_files(const char *draft);

@@ -93,7 +93,8 @@ static const struct ntx_setting load_entries[] = {
      "speculative decoding: draft tokens and verify several in one pass; the text stays the same: auto (lookup, the "
      "model's own next-token block, and the drafter that its card names or self, where they pay), off, lookup (prompt "
      "lookup: what followed an earlier part that equals the text's end), nextn (that block), self (the model's copy in "
-     "fewer bits, MODEL.draft.gguf beside it, made by `ntx quantize`), FILE (a small model of the same vocabulary, "
+     "fewer bits, MODEL.draft.gguf beside it, made by `ntx quantize`; without one, the model's layers that are in "
+     "memory), FILE (a small model of the same vocabulary, "
      "which drafts while weights are read; a drafter of the EAGLE-3 or DFlash kind made for the model; or an index "
      "that `ntx draft-index` made of texts); or several of them, with commas between (default auto)",
      .kind = NTX_SET_TEXT, .values = "auto|off|lookup|nextn|self|FILE", LOAD(draft, draft),
@@ -102,9 +103,11 @@ static const struct ntx_setting load_entries[] = {
          "Speculative decoding: draft tokens and verify several in one pass; the text stays the same. auto: lookup,\n"
          "the model's own next-token block and the drafter that its card names, or else self, where they pay. off.\n"
          "lookup: drafts from the text itself. nextn: that block. self: the model's copy in fewer bits, x.draft.gguf\n"
-         "beside x.gguf (ntx quantize x.gguf x.draft.gguf Q2_K). PATH: a small model of the same vocabulary, a\n"
-         "drafter of the EAGLE-3 or DFlash kind made for the model, or an index of `ntx draft-index` (the user ntx\n"
-         "must be able to read it; its memory is part of ram). Or several, with commas between: lookup,PATH"},
+         "beside x.gguf (ntx quantize x.gguf x.draft.gguf Q2_K), or else its layers that are in memory. PATH: a small\n"
+         "model of the same vocabulary, a drafter of the EAGLE-3 or DFlash kind made for the model, or an index of\n"
+         "`ntx draft-index` (the user ntx must be able to read it; its memory is part of ram). Or several, with "
+         "commas\n"
+         "between: lookup,PATH"},
     {"lora", 0, "FILE",
      "adapters (LoRA) of this model, as llama.cpp's tools and `ntx pack --delta --base` write them: [NAME=]FILE, at "
      "most four with commas between. A request may name one (--adapter); else it uses the first (statistics name it)",
@@ -339,6 +342,7 @@ int ntx_lora_file(const char *lora, unsigned i, char *name, size_t name_room, ch
 
 bool ntx_draft_looks_up(const char *draft) { return draft_names(draft, "lookup") || ntx_draft_auto(draft); }
 bool ntx_draft_nextn(const char *draft) { return draft_names(draft, "nextn"); }
+bool ntx_draft_has_self(const char *draft) { return draft_names(draft, "self"); }
 bool ntx_draft_self(const char *file) { return !strcmp(file, "self"); }
 
 /* The i-th file's part; NULL: none, and then *n is the number of files. */

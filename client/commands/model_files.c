@@ -236,16 +236,12 @@ static int refuse_drafter(const char *file, struct ntx_err *err)
         file, strerror(why), near.hint);
 }
 
-/* The path of --draft self. */
-static int name_self(const struct ntx_model_files *f, char *file, size_t room, struct ntx_err *err)
+/* The path of --draft self. Without a copy there it has no file: then layers of the model draft. */
+static int name_self(const struct ntx_model_files *f, char *file, size_t room, bool *none, struct ntx_err *err)
 {
     if (!f->n || !ntx_drafter_file_self(f->names[0], file, room))
         return ntx_err_set(err, -EINVAL, "--draft self: it needs a model's file with a shorter path");
-    if (access(file, F_OK))
-        return ntx_err_set(
-            err, -errno,
-            "--draft self: there is no %s; make it by: ntx quantize %s %s Q2_K (docs/usage/speculation.md)", file,
-            f->names[0], file);
+    *none = access(file, F_OK) && errno == ENOENT;
     return 0;
 }
 
@@ -257,13 +253,18 @@ int ntx_drafters_open(const struct ntx_options *o, const struct ntx_model_files 
         return open_found_drafter(f, fd, n), 0;
     unsigned named = ntx_draft_files(o->load.draft);
     int rc = 0;
-    for (*n = 0; *n < named && !rc; *n += !rc) {
-        if ((rc = ntx_draft_file(o->load.draft, *n, file, sizeof file, err)))
+    *n = 0;
+    for (unsigned i = 0; i < named && !rc; i++) {
+        bool none = false;
+        if ((rc = ntx_draft_file(o->load.draft, i, file, sizeof file, err)))
             break;
-        if (ntx_draft_self(file) && (rc = name_self(f, file, sizeof file, err)))
+        if (ntx_draft_self(file) && (rc = name_self(f, file, sizeof file, &none, err)))
             break;
+        if (none)
+            continue;
         int at = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         rc = at < 0 ? refuse_drafter(file, err) : open_regular(at, file, &fd[*n], err);
+        *n += !rc;
     }
     while (rc && *n)
         close(fd[--*n]);

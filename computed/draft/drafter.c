@@ -201,7 +201,9 @@ static int borrow_kv(struct ntx__drafter_text *t, const struct ntx_drafter_text 
         t->n_nodes = 0;
     t->kv = x->kv;
     t->adapter = x->adapter;
-    return ntx_kv_seq_room(t->kv) < x->n ? -E2BIG : 0;
+    if (!x->kv)
+        return -EAGAIN;
+    return ntx_kv_seq_room(x->kv) < x->n ? -E2BIG : 0;
 }
 
 int ntx_drafter_follow(struct ntx_drafter *d, const struct ntx_drafter_text *x)

@@ -54,7 +54,8 @@ struct ntx_drafter_text {
     const int32_t *tokens; /* [n] */
     uint32_t n, n_prompt;  /* tokens from n_prompt on were generated for the present request */
     struct ntx_sampling sampling;
-    /* For a drafter of the model's own layers: K and V of all but the last token, and the adapter of its rows. */
+    /* For a drafter of the model's own layers: K and V of all but the last token (NULL: they are not there; -EAGAIN),
+     * and the adapter of its rows. */
     struct ntx_kv_seq *kv;
     uint8_t adapter;
 };

@@ -9,6 +9,7 @@
  *   states  "GGUF"        by its architecture, a drafter of the EAGLE-3 or DFlash kind: it works by states of the
  *                         model's layers (computed/draft/drafter.h), so it runs in ntx-computed
  *   nextn                 the model's own next-token block, in the model's file; it runs in ntx-computed
+ *   layers                the model itself, without the layers that are not in memory; it runs in ntx-computed
  *
  * Index and script are read whole and draft at once, in ntx-computed: a tree below the text's last token, like a draft
  * model's. A new kind is an entry of the table in drafter_file.c. */
@@ -23,11 +24,12 @@
 #include "model/gguf.h"
 #include "model/planes.h"
 
-#define NTX_DRAFTER_FILE_TEXT         33u                                /* size of a digest, with its final 0 */
-#define NTX_DRAFTER_FILE_NEXTN_DIGEST "0000000000000000000000006e657874" /* stands for the digest */
+#define NTX_DRAFTER_FILE_TEXT          33u                                /* size of a digest, with its final 0 */
+#define NTX_DRAFTER_FILE_NEXTN_DIGEST  "0000000000000000000000006e657874" /* stand for digests */
+#define NTX_DRAFTER_FILE_LAYERS_DIGEST "%08x0000000000006c6179657273"     /* with the number of layers left out */
 
 /* End of the name of a model's copy in fewer bits, or of its high bits. */
-#define NTX_DRAFTER_FILE_SELF         NTX_PLANES_HIGH_FILE
+#define NTX_DRAFTER_FILE_SELF          NTX_PLANES_HIGH_FILE
 
 enum ntx_drafter_file_kind {
     NTX_DRAFTER_FILE_MODEL,
@@ -35,7 +37,8 @@ enum ntx_drafter_file_kind {
     NTX_DRAFTER_FILE_SCRIPT,
     NTX_DRAFTER_FILE_KINDS,
     NTX_DRAFTER_FILE_STATES = NTX_DRAFTER_FILE_KINDS,
-    NTX_DRAFTER_FILE_NEXTN /* not a file */
+    NTX_DRAFTER_FILE_NEXTN, /* these are not files */
+    NTX_DRAFTER_FILE_LAYERS
 };
 
 struct ntx_drafter_file_text { /* of a session that decodes */
@@ -54,8 +57,8 @@ int ntx_drafter_file_look(int fd, const struct ntx_gguf *model, uint32_t ctx, ui
 /* The drafter that a model's card names under the key "ntx.drafter": a file beside the model's. False: there is no such
  * key, or its value has a directory. */
 bool ntx_drafter_file_card(const struct ntx_gguf *model, const char *model_path, char *path, size_t room);
-/* The model's own copy in fewer bits (--draft self): "x.draft.gguf" beside "x.gguf" or "x-00001-of-00003.gguf". False:
- * the path is too long. */
+/* The model's own copy in fewer bits, by which --draft self drafts if there is one: "x.draft.gguf" beside "x.gguf" or
+ * "x-00001-of-00003.gguf". False: the path is too long. */
 bool ntx_drafter_file_self(const char *model_path, char *path, size_t room);
 /* Opens the drafter of --draft auto: the card's, or else the copy. -1: neither is a regular file that can be read. */
 int ntx_drafter_file_found(const struct ntx_gguf *model, const char *model_path);

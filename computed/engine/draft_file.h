@@ -18,12 +18,14 @@ struct ntx_draft_text { /* of a session that decodes, or is about to */
     const int32_t *tokens;
     uint32_t n, n_prompt, n_vocab;
     const struct ntx_sampling *sampling;
+    struct ntx_kv_seq *kv; /* of all but the last token; NULL: some are not computed yet */
+    uint8_t adapter;
 };
 
 struct ntx_draft_file {
     unsigned number;                       /* index among the files of --draft: its nodes have their own kinds */
     struct ntx_drafter_file *drafter_file; /* borrowed; NULL: one of the next two */
-    /* a drafter by the model's states, borrowed; NULL: a draft model */
+    /* a drafter by the model's states or layers, borrowed; NULL: a draft model */
     struct ntx_drafter *by_states;
     struct ntx_drafts *part; /* of the draft model, borrowed */
     struct {
@@ -31,7 +33,7 @@ struct ntx_draft_file {
         uint32_t n, n_prompt;
     } text[NTX_DRAFTS_TEXTS]; /* the requests */
     uint64_t asked;
-    double step_ns;              /* time of a step of a draft model that was waited for; 0: unknown */
+    double step_ns;              /* time of a step of a draft model that was waited for, or of by_states; 0: unknown */
     bool failure_logged;         /* its failure was logged */
     struct ntx_drafts_tree tree; /* copy of the tree */
 };
@@ -47,8 +49,10 @@ void ntx_draft_file_leave(struct ntx_draft_file *f, uint64_t session); /* likewi
  * child among them. Returns whether it has. */
 bool ntx_draft_file_wait(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost,
                          double worth, uint64_t ns);
-/* Grows the tree of a drafter by states until its `most` likeliest nodes are known. Returns whether it could. */
-bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost);
+/* Grows the tree of a drafter by states or layers until its `most` likeliest nodes are known, of those with a chance
+ * above `cost`, or that are worth the time of another step. Returns whether it could. */
+bool ntx_draft_file_grow(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t most, double cost,
+                         double worth);
 /* Shows it the states of rows from position pos on (computed/draft/drafter.h). */
 void ntx_draft_file_show(struct ntx_draft_file *f, const struct ntx_draft_text *t, uint32_t pos, const float *state,
                          bool read);

@@ -137,7 +137,7 @@ static int make_buffers(struct ntx_engine *e)
         e->left_width += d->by_states ? d->needs.n_taps * e->l->model->hp.n_embd : 0;
         model |= !d->drafter_file;
     }
-    e->left = e->by_states ? malloc((size_t)e->max_rows * e->left_width * sizeof *e->left) : NULL;
+    e->left = e->left_width ? malloc((size_t)e->max_rows * e->left_width * sizeof *e->left) : NULL;
     ntx_gap_begin(&e->gap, (double)e->l->set.max_gap);
     const struct ntx_hparams *hp = &e->l->model->hp;
     bool reads = e->l->plan->geo.n_sched || e->l->plan->frames.n; /* for every pass: there drafts mostly pay */
@@ -164,7 +164,7 @@ static int make_buffers(struct ntx_engine *e)
     uint32_t n = e->l->capture_rows;
     e->captures = calloc(n + 1, sizeof *e->captures);
     e->capture_memory = calloc(n * ntx_capture_floats(e->l->model, e->l->capture_ffns) + 1, sizeof(float));
-    return (!e->by_states || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->few &&
+    return (!e->left_width || e->left) && e->drafts && e->parts && e->live && e->rows && e->logits && e->few &&
                    e->best && e->captures && e->capture_memory && e->members
                ? 0
                : -ENOMEM;

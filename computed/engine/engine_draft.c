@@ -36,8 +36,14 @@ static bool drafts_impossible(const struct ntx_engine *e) { return e->l->skips &
 #define COLD_MOST     64u /* passes */
 static struct ntx_draft_text draft_text(const struct ntx_engine *e, const struct ntx_session *s)
 {
-    return (struct ntx_draft_text){s->id,       s->tokens, s->n_tokens, s->n_tokens - s->generated, e->l->env.n_vocab,
-                                   &s->sampling};
+    return (struct ntx_draft_text){.session = s->id,
+                                   .tokens = s->tokens,
+                                   .n = s->n_tokens,
+                                   .n_prompt = s->n_tokens - s->generated,
+                                   .n_vocab = e->l->env.n_vocab,
+                                   .sampling = &s->sampling,
+                                   .kv = ntx_session_todo(s) == 1 ? s->kv : NULL,
+                                   .adapter = s->adapter};
 }
 
 /* Nodes that the draft model expands: for as many drafts as recently, and some more for the next proposal. Unused ones
@@ -98,7 +104,7 @@ static void wait_for_models(struct ntx_engine *e, struct ntx_session *s, const s
         any |= e->file[i].part != NULL;
     }
     if (e->by_states) {
-        ntx_draft_file_grow(e->by_states, &t, w->most, cost);
+        ntx_draft_file_grow(e->by_states, &t, w->most, cost, e->policy.asked || e->left ? 0 : w->worth);
         any = true;
     }
     if (late && w->pass > 0)
@@ -320,11 +326,11 @@ static int draw_token(struct ntx_engine *e, struct ntx_session *s, const struct 
 }
 
 /* Adds tokens that are known without logits (the end of a thought), so that they share the next pass. A skip policy, a
- * sparse FFN and a drafter by states want each token's own row of logits: there they come one by one. */
+ * sparse FFN and a drafter by states want each token's own row: there they come one by one. */
 static void send_due(struct ntx_engine *e, struct ntx_session *s)
 {
     struct drawn t = {0};
-    if (e->l->skips || e->l->ffn.kind != NTX_FFN_ALL || e->by_states)
+    if (e->l->skips || e->l->ffn.kind != NTX_FFN_ALL || e->left)
         return;
     while (!t.finish && ntx_session_is_due(s)) {
         int rc = ntx_session_add_due(s, &e->l->env, &t.token, &t.finish, &t.text, &t.len);

@@ -262,6 +262,7 @@ static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *
     struct ntx_plan_request less = *q;
     struct ntx_plan *without;
     less.clients = &fewer;
+    less.layers = false;
     less.other_bytes -= bytes;
     int rc = ntx_plan_make(l->model, &less, &without, err);
     if (rc)
@@ -269,6 +270,7 @@ static int weigh_drafters(struct ntx_loaded *l, const struct ntx_load_settings *
     ntx__load_drafters_weigh(l, set, q->hw, without);
     if (l->drafters_left_out) {
         *clients = fewer;
+        q->layers = false;
         q->other_bytes = less.other_bytes;
     }
     return 0;
@@ -294,12 +296,13 @@ static int plan_without_drafters(struct ntx_loaded *l, const struct ntx_load_set
 {
     bool models = !l->machines;
     for (unsigned i = 0; i < l->n_drafters; i++)
-        models &= l->drafter[i].kind == NTX_DRAFTER_FILE_MODEL;
+        models &= l->drafter[i].kind == NTX_DRAFTER_FILE_MODEL || l->drafter[i].kind == NTX_DRAFTER_FILE_LAYERS;
     if (!models)
         return no_room_to_draft(l, bytes, err);
     struct ntx_err why = {0};
     const uint64_t needed = ntx_plan_smallest(l->model, q);
     *clients = without_trees(set, clients);
+    q->layers = false;
     q->other_bytes -= bytes;
     if (ntx_plan_make(l->model, q, &l->plan, &why))
         return no_room_to_draft(l, bytes, err);
@@ -454,7 +457,9 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
         .choosing_bytes = l->ffn.kind == NTX_FFN_PROMPT ? ntx_ffn_set_bytes(l->model) : 0,
         .watched_bytes = captures_rows(r) ? 2 * capture_bytes(l) : 0,
         .least_rows = ntx_draft_rows(r->set.draft, r->set.draft_nodes),
-        .trees = ntx_draft_trees(r->set.draft, r->set.draft_nodes),
+        /* layers draft few tokens at a time */
+        .trees = ntx_draft_trees(r->set.draft, r->set.draft_nodes) &&
+                 !(l->n_drafters == 1 && ntx__load_drafters_layers(l)),
     };
     struct ntx_plan_request q = {
         .kv_type = kv_type,
@@ -463,6 +468,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
         .kv_ram = r->set.kv_ram,
         .ffn = l->ffn,
         .prefetch = !r->set.no_prefetch,
+        .layers = ntx__load_drafters_layers(l) != NULL,
         .ram_bytes = l->ram_bytes,
         .other_bytes = held + capture_rows(r) * capture_bytes(l) + sums_bytes(r, l),
         .clients = &clients,
@@ -490,6 +496,8 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     }
     if (rc)
         return rc == -ENOMEM && l->vision ? ntx__load_vision_no_room(l, err) : rc;
+    if (ntx__load_drafters_layers(l) && !l->plan->n_without)
+        ntx__load_drafters_layers_drop(l);
     if (l->n_drafters && drafter && (!r->set.draft_nodes || l->drafters_unsure) && !l->machines &&
         (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;
@@ -676,6 +684,8 @@ int ntx_load_start(struct ntx_loaded *l, const struct ntx_skip_hooks *skip, stru
     if (l->device && !l->skips)
         c.skip = (struct ntx_skip_hooks){0};
     int rc = ntx_forward_new(&c, &l->forward, err);
+    if (!rc)
+        rc = ntx__load_drafters_start(l, err);
     if (!rc)
         ntx__load_start_gpu(l);
     return rc;

@@ -62,13 +62,13 @@ struct ntx_load_request {
     const atomic_bool *stop;       /* if set, opening ends soon with -ECANCELED; may be NULL */
 };
 
-/* A drafter: a file (--draft FILE), or the model's own block, which is the last. At most one works by the model's
- * states. */
+/* A drafter: a file (--draft FILE), or, as the last, the model's own block or its layers in memory. At most one works
+ * by the model's states, or is these layers. */
 struct ntx_load_drafter {
     int fd; /* -1: the model's own */
     enum ntx_drafter_file_kind kind;
     struct ntx_drafts drafts;              /* of a draft model */
-    struct ntx_drafter *by_states;         /* of a drafter by the model's states: a file or the model's own block */
+    struct ntx_drafter *by_states;         /* of one by the model's states, or its layers */
     struct ntx_drafter_needs needs;        /* memory and layers that it needs */
     struct ntx_drafter_file *drafter_file; /* of any other file */
 };
@@ -182,11 +182,16 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
                               struct ntx_plan *without);
 /* l's drafters do not fit, and are dropped with a warning: they take `bytes`, and a budget of `needed` has room. */
 void ntx__load_drafters_unfit(struct ntx_loaded *l, uint64_t bytes, uint64_t needed);
-unsigned ntx_load_drafter_files(const struct ntx_loaded *l); /* without the model's own block */
+unsigned ntx_load_drafter_files(const struct ntx_loaded *l); /* without the model's own block or layers */
 /* Loads the draft statistics of this model with l's drafters into g, which was begun. digest [NTX_DIGEST_TEXT]: the
  * model's, "" if nothing is to be kept. Returns as ntx_draft_stats_load. */
 int ntx_load_draft_stats(const struct ntx_loaded *l, struct ntx_draft_stats *g, char *digest, struct ntx_err *err);
 int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_err *err);
+/* The model's layers in memory, or NULL; they are of no use in l's plan, and are dropped with a warning; they begin,
+ * once there is a forward pass. */
+struct ntx_load_drafter *ntx__load_drafters_layers(struct ntx_loaded *l);
+void ntx__load_drafters_layers_drop(struct ntx_loaded *l);
+int ntx__load_drafters_start(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_drafters_free(struct ntx_loaded *l);
 
 /* load_vision.c: the projector. open: once the model is read and the GPU picked; threads: of

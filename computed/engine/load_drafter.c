@@ -51,22 +51,74 @@ static int open_nextn(const struct ntx_load_request *r, struct ntx_loaded *l, st
     return 0;
 }
 
+/* Whether the i-th of n files is self without a copy: it did not come, or is not beside a model opened by its path. */
+static bool is_without_copy(const struct ntx_load_request *r, unsigned i, unsigned n)
+{
+    char file[NTX_OPTION_MAX];
+    struct ntx_err ignored = {0};
+    if (ntx_draft_auto(r->set.draft) || ntx_draft_file(r->set.draft, i, file, sizeof file, &ignored) ||
+        !ntx_draft_self(file))
+        return false;
+    if (!r->path || r->n_drafters)
+        return r->n_drafters < n;
+    return ntx_drafter_file_self(r->path, file, sizeof file) && access(file, F_OK) && errno == ENOENT;
+}
+
+/* Adds the model's layers in memory: --draft self without a copy. */
+static void open_layers(struct ntx_loaded *l)
+{
+    l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = -1, .kind = NTX_DRAFTER_FILE_LAYERS};
+}
+
 int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    bool automatic = ntx_draft_auto(r->set.draft);
-    unsigned n = automatic ? r->n_drafters : ntx_draft_files(r->set.draft);
+    bool automatic = ntx_draft_auto(r->set.draft), layers = false;
+    unsigned n = automatic ? r->n_drafters : ntx_draft_files(r->set.draft), came = 0;
     if (automatic && !n && r->path)
         open_found_drafter(r, l);
     int rc = n > NTX_DRAFT_FILES ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
     for (unsigned i = 0; i < n && !rc; i++) {
-        struct ntx_load_drafter *d = &l->drafter[i];
-        *d = (struct ntx_load_drafter){.fd = i < r->n_drafters ? r->drafter_fd[i] : -1};
-        if (i < r->n_drafters)
-            r->drafter_fd[i] = -1;
+        struct ntx_load_drafter *d = &l->drafter[l->n_drafters];
+        if (is_without_copy(r, i, n)) {
+            layers = true;
+            continue;
+        }
+        *d = (struct ntx_load_drafter){.fd = came < r->n_drafters ? r->drafter_fd[came] : -1};
+        if (came < r->n_drafters)
+            r->drafter_fd[came++] = -1;
         rc = d->fd < 0 ? open_path(r, i, &d->fd, err) : 0;
         l->n_drafters += !rc;
     }
-    return rc ? rc : open_nextn(r, l, err);
+    rc = rc ? rc : open_nextn(r, l, err);
+    if (!rc && layers)
+        open_layers(l);
+    return rc;
+}
+
+/* Why the model's layers in memory cannot draft, or NULL. */
+static const char *no_layers(const struct ntx_loaded *l, const struct ntx_load_settings *set)
+{
+    const char *why = ntx_forward_parts(l->model);
+    if (!why && l->back.gpu)
+        why = "a GPU computes them";
+    if (!why && l->machines)
+        why = "several machines share them";
+    if (!why && (!ntx_skip_off(set->skip) || ntx_ffn_mode_groups(&l->ffn)))
+        why = "--skip and --ffn-sparse already leave out a part of them";
+    return !why && set->kv_ram ? "--kv-ram keeps their keys and values in a file" : why;
+}
+
+static int inspect_layers(const struct ntx_loaded *l, const struct ntx_load_settings *set, struct ntx_load_drafter *d,
+                          uint32_t ctx, uint64_t *bytes, struct ntx_err *err)
+{
+    const char *why = no_layers(l, set);
+    if (why)
+        return ntx_err_set(err, -ENOTSUP,
+                           "--draft self: there is no copy of the model in fewer bits, and its layers in memory cannot "
+                           "draft: %s; make a copy (ntx quantize MODEL.gguf MODEL.draft.gguf Q2_K), or leave it out",
+                           why);
+    *bytes = d->needs.bytes = ntx_drafter_layers_bytes(l->model, ctx);
+    return 0;
 }
 
 /* Checks a drafter and finds its bytes. The model's own block has a copy of the output matrix; a drafter by states has
@@ -75,6 +127,8 @@ static int inspect_drafter(const struct ntx_loaded *l, const struct ntx_load_set
                            uint32_t ctx, uint32_t threads, uint64_t *bytes, struct ntx_err *err)
 {
     const bool own = d->kind == NTX_DRAFTER_FILE_NEXTN;
+    if (d->kind == NTX_DRAFTER_FILE_LAYERS)
+        return inspect_layers(l, set, d, ctx, bytes, err);
     if (own)
         d->needs.n_taps = 1, d->needs.tap[0] = l->model->hp.n_layers;
     int rc = own ? ntx_drafter_nextn_look(l->gguf, ctx, threads, &d->needs.bytes, err)
@@ -89,14 +143,19 @@ static int inspect_drafter(const struct ntx_loaded *l, const struct ntx_load_set
     return rc;
 }
 
-/* Refuses a second drafter by the model's states. */
+static bool in_this_process(const struct ntx_load_drafter *d)
+{
+    return d->needs.n_taps || d->kind == NTX_DRAFTER_FILE_LAYERS;
+}
+
+/* Refuses a second drafter by the model's states, or by its layers. */
 static int check_states(const struct ntx_loaded *l, unsigned i, struct ntx_err *err)
 {
-    for (unsigned k = 0; k < i && l->drafter[i].needs.n_taps; k++)
-        if (l->drafter[k].needs.n_taps)
+    for (unsigned k = 0; k < i && in_this_process(&l->drafter[i]); k++)
+        if (in_this_process(&l->drafter[k]))
             return ntx_err_set(err, -ENOTSUP,
-                               "there is already a drafter by the model's states: name only one of nextn and files of "
-                               "the EAGLE-3 or DFlash kind");
+                               "there is already a drafter by the model's states: name only one of nextn, self without "
+                               "a copy, and files of the EAGLE-3 or DFlash kind");
     return 0;
 }
 
@@ -156,6 +215,8 @@ int ntx_load_draft_stats(const struct ntx_loaded *l, struct ntx_draft_stats *g, 
     for (unsigned i = 0; i < l->n_drafters && !rc; i++)
         if (l->drafter[i].kind == NTX_DRAFTER_FILE_NEXTN)
             memcpy(g->drafter[i], NTX_DRAFTER_FILE_NEXTN_DIGEST, NTX_DRAFTER_FILE_TEXT);
+        else if (l->drafter[i].kind == NTX_DRAFTER_FILE_LAYERS)
+            snprintf(g->drafter[i], sizeof g->drafter[i], NTX_DRAFTER_FILE_LAYERS_DIGEST, l->plan->n_without);
         else
             rc = ntx_drafter_file_digest(l->drafter[i].fd, g->drafter[i], err);
     *digest = 0;
@@ -264,7 +325,36 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l)
 {
     unsigned n = l->n_drafters;
-    return n && l->drafter[n - 1].kind == NTX_DRAFTER_FILE_NEXTN ? n - 1 : n;
+    while (n && (l->drafter[n - 1].kind == NTX_DRAFTER_FILE_NEXTN || l->drafter[n - 1].kind == NTX_DRAFTER_FILE_LAYERS))
+        n--;
+    return n;
+}
+
+struct ntx_load_drafter *ntx__load_drafters_layers(struct ntx_loaded *l)
+{
+    struct ntx_load_drafter *last = l->n_drafters ? &l->drafter[l->n_drafters - 1] : NULL;
+    return last && last->kind == NTX_DRAFTER_FILE_LAYERS ? last : NULL;
+}
+
+void ntx__load_drafters_layers_drop(struct ntx_loaded *l)
+{
+    close_drafter(l, l->n_drafters - 1);
+    l->drafters_unfit = true;
+    ntx_log(NTX_LOG_WARN, "--draft self: %s: the text itself drafts instead, as with --draft lookup",
+            l->plan->geo.n_sched ? "fewer than a third of the layers are in memory, too few to draft"
+                                 : "all of the model is in memory, where its layers draft for nothing");
+}
+
+int ntx__load_drafters_start(struct ntx_loaded *l, struct ntx_err *err)
+{
+    struct ntx_load_drafter *d = ntx__load_drafters_layers(l);
+    struct ntx_drafter_layers of = {.model = l->model,
+                                    .forward = l->forward,
+                                    .weights = ntx_stream_resident(l->stream),
+                                    .ctx = l->plan->ctx,
+                                    .max_rows = l->plan->max_rows};
+    memcpy(of.without, l->plan->without, sizeof of.without);
+    return d ? ntx_drafter_layers_new(&of, &d->by_states, err) : 0;
 }
 
 static int build_drafter(struct ntx_loaded *l, struct ntx_load_drafter *d, uint64_t epoch, struct ntx_err *err)
@@ -274,6 +364,7 @@ static int build_drafter(struct ntx_loaded *l, struct ntx_load_drafter *d, uint6
         return ntx_drafts_make(epoch, l->plan->ctx * NTX_MAX(l->set.sessions, 1u), &d->drafts, err);
     case NTX_DRAFTER_FILE_NEXTN:
         return ntx_drafter_nextn_new(l->gguf, l->fds, l->plan->ctx, l->plan->threads, &d->by_states, err);
+    case NTX_DRAFTER_FILE_LAYERS: return 0; /* once there is a pass */
     case NTX_DRAFTER_FILE_STATES:
         return ntx_drafter_head_new(d->fd, l->gguf, l->fds, l->n_files, l->plan->ctx, l->plan->threads, &d->by_states,
                                     err);

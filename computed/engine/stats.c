@@ -210,9 +210,12 @@ static void add_neurons(json_t *j, const struct ntx_run_stats *r, const struct n
 static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct ntx_loaded *l)
 {
     unsigned files = ntx_load_drafter_files(l);
-    bool file = files > 0, lookup = ntx_draft_looks_up(l->set.draft), nextn = l->n_drafters > files;
-    char who[24];
-    snprintf(who, sizeof who, "%s%s%s", lookup ? "+lookup" : "", file ? "+file" : "", nextn ? "+nextn" : "");
+    bool file = files > 0, lookup = ntx_draft_looks_up(l->set.draft);
+    const char *own = NULL; /* of the model */
+    if (l->n_drafters > files)
+        own = l->drafter[files].kind == NTX_DRAFTER_FILE_NEXTN ? "nextn" : "layers";
+    char who[32];
+    snprintf(who, sizeof who, "%s%s%s%s", lookup ? "+lookup" : "", file ? "+file" : "", own ? "+" : "", own ? own : "");
     const char *sources = *who ? who + 1 : "off";
     set_str(j, "draft", ntx_draft_auto(l->set.draft) ? "auto" : sources);
     if (l->drafters_left_out)
@@ -229,9 +232,9 @@ static void add_drafts(json_t *j, const struct ntx_run_stats *r, const struct nt
         snprintf(name, sizeof name, "file%u", i + 1);
         set_int(hits, name, r->draft_hits[NTX_DRAFT_BY_FILE + i]);
     }
-    if (nextn)
-        set_int(hits, "nextn", r->draft_hits[NTX_DRAFT_BY_FILE + files]);
-    if (file || lookup || nextn)
+    if (own)
+        set_int(hits, own, r->draft_hits[NTX_DRAFT_BY_FILE + files]);
+    if (file || lookup || own)
         json_object_set(j, "draft_hits", hits);
     json_decref(hits);
     set_int(j, "draft_tokens", r->draft_nodes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forward_part.c: a pass over the layers that lie in memory, by which a model drafts for itself. It takes no turn of the
- * stream, so reads for the next pass go on. */
+/* forward_part.c: a pass over the layers that lie in memory, by which a model drafts for itself. It takes no turn of
+ * the stream, so reads for the next pass go on. */
 #include "computed/pass/forward_impl.h"
 #include "model/state.h"
 

@@ -566,7 +566,10 @@ static void fill_plan(const struct planner *q, struct option *o, struct ntx_plan
         kept = most_groups(q, o);
     ntx__plan_groups(o->chunks, kept, &s->window_bytes);
     s->n_windows = windows(o, !o->dense && !o->resident);
-    s->n_sched = ntx__plan_place(o->chunks, room, frames, kept, p->table, p->sched, &s->slot_bytes, &s->arena_bytes);
+    if (q->r->layers && !o->resident && !o->dense)
+        p->n_without = ntx__plan_without(o->chunks, room, p->without);
+    s->n_sched = ntx__plan_place(o->chunks, room, frames, kept, p->n_without ? p->without : NULL, p->table, p->sched,
+                                 &s->slot_bytes, &s->arena_bytes);
     s->n_desc = s->n_sched ? o->n_desc : 0;
     if (frames)
         s->frames = frames_of(o, o->dense ? most_frames(q, o) : least_frames(o));

@@ -65,6 +65,7 @@ struct ntx_plan_request {
      * they do not fit. */
     bool apart;
     bool prefetch;         /* keep some frames for predicted experts */
+    bool layers;           /* whole layers and the output in memory, if that is possible, so that they draft */
     uint64_t device_bytes; /* GPU memory for matrices; those placed there are no part of the rest of the plan */
     /* Or GPU memory for everything: KV and the pass first, the rest for matrices. 0: none. */
     uint64_t vram_bytes;
@@ -99,9 +100,11 @@ struct ntx_plan {
         bytes_kv, bytes_activations, bytes_region, bytes_total;
     /* Tables whose rows are all in RAM; no part of bytes_model. 0: rows are read from the drive. */
     uint64_t bytes_rows;
-    uint64_t bytes_at_load; /* of bytes_host, without frames, and bytes_rows */
-    double predicted_tok_s; /* of decoding one row; 0: unknown */
-    double profile_load;    /* per processor, when the profile behind it was measured */
+    uint64_t bytes_at_load;                /* of bytes_host, without frames, and bytes_rows */
+    uint64_t without[NTX_MAX_LAYERS / 64]; /* with `layers`: those that drafts leave out; all else is in memory */
+    uint32_t n_without;                    /* 0: nothing drafts so */
+    double predicted_tok_s;                /* of decoding one row; 0: unknown */
+    double profile_load;                   /* per processor, when the profile behind it was measured */
     /* Seconds to compute a prompt's NTX_KV_BLOCK tokens, and more for each token before them; 0: unknown. */
     double block_s, block_token_s;
     const char *limit; /* named as in computed/plan/predict.h; "": unknown */

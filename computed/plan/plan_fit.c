@@ -3,6 +3,8 @@
  * the placement of chunks. */
 #include "computed/plan/plan_impl.h"
 
+#include <string.h>
+
 #include "common/util.h"
 #include "computed/weights/cache.h"
 #include "computed/weights/heat.h"
@@ -272,13 +274,64 @@ struct ntx__sizes ntx__plan_sizes(const struct ntx_chunks *c)
     return s;
 }
 
+/* ---- layers that draft */
+
+static bool has_bit(const uint64_t *bits, uint32_t layer) { return bits[layer / 64] >> layer % 64 & 1; }
+
+/* n of the layers, evenly over the half of them that is missed least (docs/log/drafts.md): reads in several places keep
+ * the drive busier than one run of layers. */
+static void spread_layers(uint32_t n_layers, uint32_t n, uint64_t *out)
+{
+    const uint32_t first = n_layers / 7, span = NTX_MAX(n_layers / 2, n);
+    memset(out, 0, NTX_MAX_LAYERS / 8);
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t layer = first + (2 * i + 1) * span / (2 * n);
+        out[layer / 64] |= 1ull << layer % 64;
+    }
+}
+
+uint32_t ntx__plan_without(const struct ntx_chunks *c, uint64_t arena_bytes, uint64_t *without)
+{
+    const struct ntx__sizes all = ntx__plan_sizes(c);
+    const uint64_t room = arena_bytes - all.fixed, most = c->n_layers * 2ull / 3;
+    uint64_t streamed = 0;
+    for (uint32_t n = 1; n <= most && room < all.matrix; n++, streamed = 0) {
+        spread_layers(c->n_layers, n, without);
+        for (uint32_t i = 0; i < c->n; i++)
+            if (!is_unscheduled(&c->list[i]) && c->list[i].layer < c->n_layers && has_bit(without, c->list[i].layer))
+                streamed += wide_bytes(&c->list[i]);
+        if (streamed >= all.matrix - room)
+            return n;
+    }
+    memset(without, 0, NTX_MAX_LAYERS / 8);
+    return 0;
+}
+
+/* Whether a chunk is one of those that may be scheduled. */
+static bool may_stream(const struct ntx_chunk *k, const uint64_t *without, uint32_t n_layers)
+{
+    return !is_unscheduled(k) && (!without || (k->layer < n_layers && has_bit(without, k->layer)));
+}
+
+/* Bytes of such chunks. */
+static uint64_t may_stream_bytes(const struct ntx_chunks *c, const uint64_t *without)
+{
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < c->n; i++)
+        bytes += !c->list[i].device && may_stream(&c->list[i], without, c->n_layers) ? wide_bytes(&c->list[i]) : 0;
+    return bytes;
+}
+
 /* A chunk becomes resident if the share of bytes that may be resident, of all bytes up to and with this chunk, leaves
  * room for it. So at any point of the list the bytes streamed so far are within a chunk of their fair share. */
 uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, uint32_t kept_groups,
-                         struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot, uint64_t *arena)
+                         const uint64_t *without, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
+                         uint64_t *arena)
 {
-    struct ntx__sizes all = ntx__plan_sizes(c);
-    uint64_t room = NTX_MIN(arena_bytes - all.fixed, all.matrix), seen = 0, kept = 0, used = 0, most = 0;
+    const struct ntx__sizes all = ntx__plan_sizes(c);
+    const uint64_t some = without ? may_stream_bytes(c, without) : all.matrix,
+                   room = NTX_MIN(arena_bytes - all.fixed, all.matrix) - (all.matrix - some);
+    uint64_t seen = 0, kept = 0, used = 0, most = 0;
     uint32_t n_sched = 0;
     for (uint32_t i = 0; i < c->n; i++) {
         const struct ntx_chunk *k = &c->list[i];
@@ -292,9 +345,10 @@ uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool 
             table[i].placement = NTX_PLACE_FRAME;
             continue;
         }
-        seen += is_unscheduled(k) ? 0 : wide;
-        if (is_unscheduled(k) || kept + wide <= (uint64_t)((unsigned __int128)room * seen / all.matrix)) {
-            kept += is_unscheduled(k) ? 0 : wide;
+        const bool streams = may_stream(k, without, c->n_layers);
+        seen += streams ? wide : 0;
+        if (!streams || kept + wide <= (uint64_t)((unsigned __int128)room * seen / some)) {
+            kept += streams ? wide : 0;
             table[i].placement = NTX_PLACE_HOST;
             table[i].where = used + k->offset % NTX__BLOCK;
             used += wide;

@@ -71,9 +71,14 @@ struct ntx_frames ntx__plan_classes(const struct ntx_chunks *c, uint32_t n_class
 
 /* Places each chunk: fixed ones, and others up to arena_bytes, evenly spread, go to the arena; the rest is scheduled.
  * Of groups on demand, the first kept_groups thousandths of each layer's chunks are resident beside that. Experts go to
- * the arena beside that, or with `frames` to frames. table [chunks->n], sched [chunks->n]. Returns the number
- * scheduled; *slot: bytes of the largest of those; *arena: bytes used. */
+ * the arena beside that, or with `frames` to frames. without: only these layers' chunks are scheduled; NULL: any.
+ * table [chunks->n], sched [chunks->n]. Returns the number scheduled; *slot: bytes of the largest of those; *arena:
+ * bytes used. */
 uint32_t ntx__plan_place(const struct ntx_chunks *c, uint64_t arena_bytes, bool frames, uint32_t kept_groups,
-                         struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot, uint64_t *arena);
+                         const uint64_t *without, struct ntx_plan_chunk *table, uint32_t *sched, uint64_t *slot,
+                         uint64_t *arena);
+/* The fewest layers that hold what such an arena has no room for, as bits [NTX_MAX_LAYERS / 64]. Returns their number;
+ * 0: that would be most layers, or more. */
+uint32_t ntx__plan_without(const struct ntx_chunks *c, uint64_t arena_bytes, uint64_t *without);
 
 #endif

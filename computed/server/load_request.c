@@ -62,7 +62,8 @@ static int check_drafters(const Ntx__Load *m, struct ntx_err *err)
     const unsigned named = automatic ? 1 : ntx_draft_files(m->draft);
     if (named > NTX_DRAFT_FILES)
         return ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES);
-    if (m->drafters > named || (m->drafters < named && !automatic))
+    const unsigned least = automatic ? 0 : named - ntx_draft_has_self(m->draft);
+    if (m->drafters > named || m->drafters < least)
         return ntx_err_set(err, -EINVAL,
                            "--draft '%.100s' names %u drafters, and %u are announced with the request: each must come",
                            m->draft ? m->draft : "", named, m->drafters);

@@ -8,9 +8,6 @@ models=$(cd "$(dirname "$0")/../../../models" && pwd)
 cp "$models/demo.gguf" "$tmp/a.gguf"
 run=(run "$tmp/a.gguf" "Once upon a time there was a little girl who" --raw -n 60 --ignore-eos --quiet --ctx 256)
 
-timeout $((60 * $(patience))) "$NTX_BIN/ntx" "${run[@]}" --draft self >"$tmp/out" 2>"$tmp/err" && fail "without a copy"
-grep -q "there is no $tmp/a.draft.gguf; make it by: ntx quantize $tmp/a.gguf $tmp/a.draft.gguf Q2_K" "$tmp/err" ||
-    fail "without a copy: $(cat "$tmp/err")"
 ntx quantize "$tmp/a.gguf" "$tmp/a.draft.gguf" Q4_0 --quiet || fail "quantize"
 
 # both WHAT WAY HOW...: compares the text without drafts with that of --draft WAY

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A pass over a part of the layers gives what rows give that skip the others, takes no chunk of these, and leaves the
- * usual weights alone; the passes after it are as without it, to the bit. A drafter of the model's own layers drafts what
- * such passes say; with all layers it is always right. */
+ * usual weights alone; the passes after it are as without it, to the bit. A drafter of the model's own layers drafts
+ * what such passes say; with all layers it is always right. */
 #include <errno.h>
 
 #include "computed/draft/drafter.h"

@@ -371,6 +371,45 @@ static void constrained(const struct shape *s)
     }
 }
 
+/* Layers that draft are whole, and the others stream as many bytes as without, or a few chunks more; the first seventh
+ * and the output stay. With most layers missing, or none, nothing drafts. */
+static void layers_that_draft(const struct shape *s)
+{
+    struct ntx_plan_request r = {.other_bytes = OTHER, .threads = 2, .ctx = 256};
+    struct ntx_plan *whole = make(s, (struct ntx_plan_request){.ram_bytes = 200 * GIB, .ctx = 256, .layers = true});
+    const uint64_t all = whole->bytes_total;
+    uint32_t before = UINT32_MAX;
+    CHECK(!whole->n_without);
+    ntx_plan_free(whole);
+    for (unsigned percent = 25; percent <= 95; percent += 5) {
+        r.ram_bytes = all / 100 * percent;
+        struct ntx_plan *usual = make(s, r);
+        r.layers = true;
+        struct ntx_plan *p = make(s, r);
+        r.layers = false;
+        uint32_t out = 0;
+        check_places(p);
+        check_bill(s, p, &r);
+        check_ring(p);
+        CHECK(!usual->n_without && p->bytes_storage <= usual->bytes_storage + 2 * p->geo.slot_bytes);
+        for (uint32_t l = 0; l < p->geo.n_layers; l++)
+            out += p->without[l / 64] >> l % 64 & 1;
+        CHECK(out == p->n_without && out <= before);
+        for (uint32_t i = 0; i < p->chunks->n && out; i++) {
+            const uint32_t l = p->table[i].layer;
+            const bool without = l < p->geo.n_layers && p->without[l / 64] >> l % 64 & 1;
+            CHECK(p->table[i].placement == NTX_PLACE_HOST || without);
+            CHECK(!without || l >= p->geo.n_layers / 7);
+        }
+        CHECK(percent < 60 || out);
+        CHECK(percent > 30 || !out);
+        CHECK(out <= p->geo.n_layers * 2 / 3);
+        before = out ? out : before;
+        ntx_plan_free(usual);
+        ntx_plan_free(p);
+    }
+}
+
 int main(void)
 {
     struct shape s[N_SHAPES];
@@ -380,6 +419,7 @@ int main(void)
     defaults(&s[SHAPE_13B], &s[SHAPE_1B]);
     reads(&s[SHAPE_13B]);
     requests(&s[SHAPE_13B]);
+    layers_that_draft(&s[SHAPE_13B]);
     for (int i = 0; i < N_SHAPES; i++) {
         check_smallest(&s[i], (struct ntx_plan_request){.other_bytes = OTHER, .threads = 2});
         constrained(&s[i]);
