@@ -329,7 +329,8 @@ static int start_model(struct ntx_server *s, struct ntx_err *err)
     int rc = ntx_skip_new(&k, &s->skip);
     if (rc)
         return ntx_err_set(err, rc, "no memory for the probe board");
-    struct ntx_skip_hooks hooks = ntx_skip_hooks(s->skip);
+    /* a policy that skips nothing is not asked: three threads would wake up for every token */
+    struct ntx_skip_hooks hooks = l->skips ? ntx_skip_hooks(s->skip) : (struct ntx_skip_hooks){0};
     if ((rc = ntx_load_start(l, &hooks, err)))
         return rc;
     if (l->ranks && ntx_machines_rank(s->c.machines)) {

@@ -114,7 +114,7 @@ for ram in 10M 14M; do
 done
 for fault in "iod:kill@state=FILLING,nth=60,start=1" "iod:kill@state=FILLING,nth=400,start=1" \
     "iod:kill@state=READY,nth=90,start=1" \
-    "iod:kill@state=READY,nth=700,start=1" "iod:kill@read=500,start=1" "predictor:kill@probe=3,start=1" \
+    "iod:kill@state=READY,nth=700,start=1" "iod:kill@read=500,start=1" \
     "iod:short@every=7" "iod:delay=5ms@every=40" "iod:reorder=8"; do
     timeout $((60 * $(patience))) "${run[@]}" --ram 10M --fault "$fault" >"$tmp/got" 2>"$tmp/err" ||
         fail "$fault: exit $?: $(cat "$tmp/err")"

@@ -25,9 +25,9 @@ for how in "--draft off" "--draft off ${little[*]}" "--draft self --draft-nodes 
     same "$tmp/want" "$tmp/got" "adapter $how"
 done
 
-# Faults of ntx-iod and ntx-predictor while low bits are read
+# Faults of ntx-iod while low bits are read
 for fault in "iod:kill@state=FILLING,nth=3,start=1" "iod:kill@state=READY,nth=9,start=1" "iod:kill@read=7,start=1" \
-    "iod:short@every=7" "iod:reorder=8" "predictor:kill@probe=2,start=1"; do
+    "iod:short@every=7" "iod:reorder=8"; do
     ntx run "$tmp/p.gguf" "$prompt" "${run[@]}" "${little[@]}" --draft off --stats "$tmp/s" --fault "$fault" \
         >"$tmp/got" 2>"$tmp/err" || fail "$fault: $(cat "$tmp/err")"
     same "$tmp/plain" "$tmp/got" "$fault"

@@ -65,6 +65,7 @@ def watched(model):
         j = json.loads(output("ntx-top", d, "--json", "--interval", "0.1"))
         n, e = j["counters"], j["experts"]
         check(n["comp_expert_hits"] > 0 and n["comp_expert_misses"] > 0, "hits and misses", n)
+        equal((n["pred_probes"], n["comp_decisions"]), (0, 0), "no policy skips, so ntx-predictor is not asked")
         check(
             0 < n["comp_prefetch_right"] <= n["comp_prefetch_wanted"] < n["comp_expert_hits"] + n["comp_expert_misses"],
             "predictions",
