@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c: fork and join by two words. `round` counts the functions started, and wakes the workers. `gate` is open
- * while a function may be entered, and counts the workers inside. Each word has a count of sleepers, so that a futex
- * call is made only if a thread really sleeps. */
+ * while a function may be entered, and counts the workers inside. Each word has a flag that a thread sleeps on it, so
+ * that a futex call is made only then, and once: a worker that was woken may wait for a processor over many rounds. */
 #include "computed/cpu/pool.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ struct ntx_pool {
     void *ctx;
     uint32_t run; /* the value of `round`, or the next one while the gate is open and `round` is not counted yet */
     _Alignas(64) _Atomic uint32_t round; /* written by the caller */
-    _Atomic uint32_t round_sleepers;     /* written by workers */
+    _Atomic uint32_t workers_sleep;      /* set by workers, cleared by the caller */
     _Atomic bool stop;                   /* written by the caller, before `round` */
     _Alignas(64) _Atomic uint32_t gate;  /* OPEN: written by the caller; the count below it: by workers */
     _Atomic uint32_t caller_sleeps;      /* written by the caller */
@@ -80,11 +80,13 @@ static void wait_round(struct ntx_pool *p, uint32_t seen)
 {
     if (spin_until(p, &p->round, seen, false))
         return;
-    /* seq_cst, pairs with next_round(): either it sees the sleeper, or this thread sees the new round */
-    atomic_fetch_add(&p->round_sleepers, 1);
-    while (atomic_load(&p->round) == seen)
+    /* seq_cst, pairs with next_round(): either it sees the flag, or this thread sees the new round */
+    for (;;) {
+        atomic_store(&p->workers_sleep, 1);
+        if (atomic_load(&p->round) != seen)
+            return;
         sleep_on(&p->round, seen);
-    atomic_fetch_sub(&p->round_sleepers, 1);
+    }
 }
 
 /* Returns false if the function has ended already. Acquire: fn and ctx are those of the open round. */
@@ -125,8 +127,10 @@ static void *run_worker(void *arg)
 static void next_round(struct ntx_pool *p)
 {
     atomic_fetch_add(&p->round, 1);
-    if (atomic_load(&p->round_sleepers))
+    if (atomic_load(&p->workers_sleep)) {
+        atomic_store(&p->workers_sleep, 0); /* set before `round` changed: woken now; later: it sees the new round */
         wake_all(&p->round);
+    }
 }
 
 static void wait_for_workers(struct ntx_pool *p)
