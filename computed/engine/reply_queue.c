@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "computed/engine/reply.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "common/util.h"
 #include "proto/frame.h"
@@ -95,10 +98,13 @@ bool ntx_reply_queue_sent(struct ntx_reply_queue *s, size_t bytes)
            (all >= NTX_OUTPUT_BUDGET_FULL / 2 && all - bytes < NTX_OUTPUT_BUDGET_FULL / 2);
 }
 
+/* An eventfd instead of uv_async: where uv_async_send's write wakes the main thread on the sender's own processor,
+ * libuv waits in a loop for the sender, which cannot run. */
 struct ntx_mailbox {
     pthread_mutex_t lock;
     struct ntx_mail *first, **last;
-    uv_async_t async;
+    int fd;
+    uv_poll_t poll;
     ntx_mail_cb *cb;
     void *ctx;
 };
@@ -129,28 +135,41 @@ void ntx_mailbox_flush(struct ntx_mailbox *b)
     }
 }
 
-static void on_mail_async(uv_async_t *async) { ntx_mailbox_flush(async->data); }
+/* The count is taken before the mails: a mail that comes in between is taken, or has its own wake-up. */
+static void on_mail(uv_poll_t *poll, int status, int events)
+{
+    struct ntx_mailbox *b = poll->data;
+    (void)status;
+    (void)events;
+    eventfd_t n;
+    (void)eventfd_read(b->fd, &n);
+    ntx_mailbox_flush(b);
+}
 
 int ntx_mailbox_new(uv_loop_t *loop, ntx_mail_cb *cb, void *ctx, struct ntx_mailbox **out)
 {
     struct ntx_mailbox *b = calloc(1, sizeof *b);
     if (!b)
         return UV_ENOMEM;
-    int rc = uv_async_init(loop, &b->async, on_mail_async);
+    b->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    int rc = b->fd < 0 ? -errno : uv_poll_init(loop, &b->poll, b->fd);
     if (rc) {
+        if (b->fd >= 0)
+            close(b->fd);
         free(b);
         return rc;
     }
     pthread_mutex_init(&b->lock, NULL);
     b->last = &b->first;
-    b->async.data = b;
+    b->poll.data = b;
     b->cb = cb;
     b->ctx = ctx;
+    uv_poll_start(&b->poll, UV_READABLE, on_mail);
     *out = b;
     return 0;
 }
 
-static void on_async_closed(uv_handle_t *h)
+static void on_poll_closed(uv_handle_t *h)
 {
     struct ntx_mailbox *b = h->data;
     for (struct ntx_mail *m = take_mails(b), *next; m; m = next) {
@@ -158,22 +177,25 @@ static void on_async_closed(uv_handle_t *h)
         free_mail(m);
     }
     pthread_mutex_destroy(&b->lock);
+    close(b->fd);
     free(b);
 }
 
 void ntx_mailbox_free(struct ntx_mailbox *b)
 {
     if (b)
-        uv_close((uv_handle_t *)&b->async, on_async_closed);
+        uv_close((uv_handle_t *)&b->poll, on_poll_closed);
 }
 
 static void post_mail(struct ntx_mailbox *b, struct ntx_mail *m)
 {
     pthread_mutex_lock(&b->lock);
+    const bool wakes = !b->first;
     *b->last = m;
     b->last = &m->next;
     pthread_mutex_unlock(&b->lock);
-    uv_async_send(&b->async);
+    if (wakes)
+        (void)eventfd_write(b->fd, 1);
 }
 
 void ntx_mail_reply(struct ntx_mailbox *b, struct ntx_reply_queue *replies, const Ntx__Reply *r, bool last)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* reply_queue.h: the mail from the engine thread to the main thread, and the back-pressure against it.
  *
- *   engine --reply, notice--> mailbox --uv_async--> main thread --bytes--> client
+ *   engine --reply, notice--> mailbox --eventfd---> main thread --bytes--> client
  *      ^                                                  |
  *      +--------------- reply_queue.pending --------------+
  *
