@@ -114,8 +114,9 @@ static int make_buffers(struct ntx_engine *e)
     e->live = calloc(e->l->max_sessions, sizeof *e->live);
     e->rows = calloc(e->max_rows, sizeof *e->rows);
     e->logits = malloc(rows * e->l->env.n_vocab * sizeof *e->logits);
-    e->n_few = e->l->device || e->l->machines ? 0 : NTX_MIN(e->l->few_rows, e->max_rows);
-    e->few = calloc(e->n_few + 1, sizeof *e->few);
+    e->draws_few = !e->l->device && !e->l->machines;
+    e->n_few = e->draws_few ? NTX_MIN(e->l->few_rows, e->max_rows) : 0;
+    e->few = calloc(e->n_few + (size_t)e->l->max_sessions, sizeof *e->few);
     e->best = malloc((e->l->device ? rows : 1) * NTX_BEST_MAX * sizeof *e->best);
     e->members = calloc(e->l->max_sessions, sizeof *e->members);
     const char *never = ntx__load_undrafted(e->l);

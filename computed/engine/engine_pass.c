@@ -158,11 +158,13 @@ static uint32_t prompt_rows(struct ntx_engine *e, const struct budget *b, uint32
     return answers ? ntx_gap_rows(&e->gap, depths / n_prompts, b->rows) : b->rows;
 }
 
-/* Whether the drafts of s need only their largest logits. Their tokens are then those of all logits. */
-static bool draws_from_few(const struct ntx_engine *e, const struct ntx_session *s)
+/* Whether a token of s after `more` others needs only its row's largest logits. It is then that of all logits. */
+static bool draws_from_few(const struct ntx_engine *e, const struct ntx_session *s, uint32_t more)
 {
-    uint32_t enough = s->constraint || s->steps != NTX_STEPS_NONE ? 0 : ntx_sampler_enough(s->sampler, NTX_DRAFT_NODES);
-    return e->n_few && enough && enough <= NTX_BEST_FEW;
+    if (!e->draws_few || s->kind != NTX_SESSION_GENERATE || s->constraint || s->steps != NTX_STEPS_NONE)
+        return false;
+    const uint32_t enough = ntx_sampler_enough(s->sampler, more);
+    return enough && enough <= NTX_BEST_FEW;
 }
 
 /* The rows that are left go to drafts. */
@@ -173,7 +175,7 @@ static void add_draft(struct ntx_engine *e, struct budget *b, uint32_t i)
         ntx__engine_draft_ahead(e, s);
     if (!b->rows || s->take < ntx_session_todo(s) || s->kind != NTX_SESSION_GENERATE || !ntx_session_decoding(s))
         return;
-    uint32_t *logits = draws_from_few(e, s) ? &b->few : &b->logits;
+    uint32_t *logits = e->n_few && draws_from_few(e, s, NTX_DRAFT_NODES) ? &b->few : &b->logits;
     uint32_t more = ntx__engine_propose(e, i, 1 + NTX_MIN(NTX_MIN(b->rows, *logits), NTX_MIN(b->decode, b->probes))) -
                     1;
     b->rows -= more;
@@ -281,8 +283,9 @@ static struct ntx_row make_row(struct ntx_engine *e, struct ntx_session *s, uint
     const struct ntx_draft *d = k < again ? NULL : s->draft;
     uint32_t depth = d ? d->depth[node] : k, pos = s->n_past + (d ? again : 0) + depth, more = d ? depth : 0;
     const int32_t token = d ? d->token[node] : s->tokens[pos];
-    bool few = d && node && draws_from_few(e, s), logits = !few && (d || ntx_session_wants_logits(s, pos)),
-         verify = decoding && !k && verifies(e, s);
+    const bool drawn = d || ntx_session_wants_logits(s, pos),
+               few = drawn && (!d || !node || e->n_few) && draws_from_few(e, s, d && node ? NTX_DRAFT_NODES : 0),
+               logits = drawn && !few, verify = decoding && !k && verifies(e, s);
     struct ntx_row row = {
         .token = NTX_MAX(token, 0), /* of an image: the first one, as transformers' Gemma 3n does */
         .pos = pos,
@@ -340,16 +343,26 @@ static void lay_rows(struct ntx_engine *e)
     e->n_rows = n;
 }
 
-static void count_pass(struct ntx_engine *e, uint64_t t0)
+#define CPU_EVERY_NS 10000000u /* the kernel adds up all threads: that takes longer than all else that is counted */
+
+static void count_cpu(struct ntx_engine *e, uint64_t now)
 {
     struct timespec cpu;
+    if (now - e->cpu_at_ns < CPU_EVERY_NS)
+        return;
+    e->cpu_at_ns = now;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
+    ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
+}
+
+static void count_pass(struct ntx_engine *e, uint64_t t0)
+{
     ntx_count(e->c.counters, NTX_C_comp_passes, 1);
     ntx_count(e->c.counters, NTX_C_comp_rows, e->n_rows);
     uint64_t now = ntx_now_ns();
     ntx_count(e->c.counters, NTX_C_comp_pass_ns, now - t0);
     ntx_traced(e->c.counters, NTX_TRACE_COMPUTED, NTX_TR_PASS, t0, now, e->n_rows, e->pass - 1, 0);
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &cpu);
-    ntx_gauge(e->c.counters, NTX_C_comp_cpu_ns, (uint64_t)cpu.tv_sec * 1000000000u + (uint64_t)cpu.tv_nsec);
+    count_cpu(e, now);
 }
 
 static void learn_gap(struct ntx_engine *e, uint64_t ns)

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "common/clones.h"
 #include "computed/pass/finite.h"
 
 void ntx_best_begin(struct ntx_best *b, uint32_t want)
@@ -57,15 +58,20 @@ static void keep_candidate(struct ntx_best *b, struct ntx_candidate c)
         atomic_store_explicit(&b->least, b->at[0].logit, memory_order_relaxed);
 }
 
+NTX_CLONES static bool any_from(const float *logits, uint32_t n, float least)
+{
+    uint32_t any = 0;
+    for (uint32_t i = 0; i < n; i++)
+        any |= logits[i] >= least;
+    return any;
+}
+
 void ntx_best_offer(struct ntx_best *b, int32_t first, const float *logits, uint32_t n)
 {
     float least = atomic_load_explicit(&b->least, memory_order_relaxed);
-    uint32_t may = 0;
     if (!ntx_floats_finite(logits, n))
         atomic_store_explicit(&b->infinite, true, memory_order_relaxed);
-    for (uint32_t i = 0; i < n; i++)
-        may += logits[i] >= least;
-    if (!may)
+    if (!any_from(logits, n, least))
         return;
     while (atomic_flag_test_and_set_explicit(&b->held, memory_order_acquire))
         ; /* another thread is done in less than a microsecond */

@@ -138,19 +138,27 @@ static void put_logits(struct ntx_forward *f, uint32_t row, uint32_t token, floa
     ntx_best_offer(f->b->rows[f->m.live[row]].few, (int32_t)token, y, n);
 }
 
+/* Outputs at a time: of few rows several tiles' worth, which fit the same buffer, so that the kernel runs longer. */
+static uint32_t logit_outs(const struct ntx__mm *j)
+{
+    enum { MOST_TILES = 64 };
+    return NTX__LOGIT_TILE * NTX_MIN(NTX_MAX(ntx__block(&j->f->c) / j->in->n_rows, 1u), (uint32_t)MOST_TILES);
+}
+
 /* The same for logits of several rows, each with its own place. */
 static void multiply_logits(const struct ntx__mm *j, const struct ntx__product *p, struct bytes w, uint32_t row,
                             uint32_t n, unsigned thread)
 {
     float *y = j->f->m.lanes[thread].logits;
     const size_t high = w.high ? ntx_row_bytes(ntx_planes_of(p->w->type)->high, p->w->n_in) : 0;
-    for (uint32_t at = 0; at < n; at += NTX__LOGIT_TILE) {
-        uint32_t is_in_place = NTX_MIN(n - at, (uint32_t)NTX__LOGIT_TILE);
+    const uint32_t outs = logit_outs(j);
+    for (uint32_t at = 0; at < n; at += outs) {
+        uint32_t is_in_place = NTX_MIN(n - at, outs);
         const struct bytes tile = {w.at + (size_t)at * p->w->row_bytes, w.high ? w.high + at * high : NULL,
                                    w.interleaved};
-        multiply_part(j, p, tile, 0, is_in_place, y, NTX__LOGIT_TILE, thread);
+        multiply_part(j, p, tile, 0, is_in_place, y, outs, thread);
         for (uint32_t r = 0; r < j->in->n_rows; r++)
-            put_logits(j->f, r, row + at, y + (size_t)r * NTX__LOGIT_TILE, is_in_place);
+            put_logits(j->f, r, row + at, y + (size_t)r * outs, is_in_place);
     }
 }
 
