@@ -36,9 +36,8 @@ sed -n '/^## Quick start/,/^`quickstart/s/^    \([^ ].*[^ ]\)   .*$/\1/p' "$NTX_
     fail "README.md's quick start: $(cat "$tmp/four")"
 {
     sed 's|MODEL.gguf|models/demo.gguf|;s|\(ntx doctor\).*|\1 --seconds 4|;s|\(ntx run .*\)|\1 -n 32|' "$tmp/four"
-    echo \
-        'build/bin/ntx up models/demo.gguf --ram 14M --ctx 64 --draft off &
-            until build/bin/ntx status; do sleep 1; done'
+    echo 'build/bin/ntx up models/demo.gguf --ram 14M --ctx 64 --draft off &' \
+        'until build/bin/ntx status; do sleep 1; done' # one line: a line is a command
     echo "build/bin/ntx generate ${run%% --ram*}"
     echo 'build/bin/ntx stop && wait'
 } >"$tmp/newcomer"
