@@ -23,6 +23,7 @@ from gateway import Daemons, Gateway, check, equal, make_model, patience, wait_f
 
 SECONDS = float(os.environ.get("NTX_SWARM_SECONDS") or (600 if os.environ.get("NTX_LONG") else 0))
 CLIENTS, BUSY, GAP_S = 64, (429, 503), 10
+SANITIZED = float(os.environ.get("NTX_TEST_SLOW", "1")) > 1  # a sanitizer's own memory is in no budget
 LONG = 2  # clients whose prompts all fill the context, where the others' do not
 SHAPE = ["--layers", "4", "--embd", "128", "--ff", "512", "--heads", "4", "--kv", "2", "--ctx", "1024"]
 MODELS = os.path.join(os.environ["NTX_SOURCE"], "models")
@@ -198,7 +199,7 @@ def run(models, ram, ctx, seconds, more, patient=120, usual=None):
             check(not swarm.wrong, swarm.wrong[:3])
             check(swarm.gap < GAP_S * patience(), "a gap of %.1f s between two tokens" % swarm.gap)
             budget = (ram << 20) + (64 << 20) + (ram << 20) // 64
-            check(most <= budget, "memory: %.1f MiB of %.1f" % (most / (1 << 20), budget / (1 << 20)))
+            check(most <= budget or SANITIZED, "memory: %.1f MiB of %.1f" % (most / (1 << 20), budget / (1 << 20)))
             check(swarm.count["whole"] > 0 and swarm.count["left"] > 0 and swarm.count["swaps"] > 0, swarm.count)
             wait_for(lambda: g.get("/health")[0] == 200, 30, "the service in order")
             for m in models:
