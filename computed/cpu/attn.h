@@ -15,11 +15,11 @@
 #include "model/arch.h"
 
 enum {
-    PART = 256, /* positions; equal to NTX_GPU_SPLIT, so that a GPU gives the same bits up to there */
-    HEADS = 4,  /* most heads of a tile */
-    TILE = 16,  /* most scores, or vectors of 16 values, at once: accumulators that registers hold */
-    VECS = 4,   /* most vectors of 16 values of a tile of values */
-    BATCH = 32, /* rows that are scored for all heads, or unpacked, at a time */
+    PART = NTX_ATTN_PART, /* positions; equal to NTX_GPU_SPLIT, so that a GPU gives the same bits up to there */
+    HEADS = 4,            /* most heads of a tile */
+    TILE = 16,            /* most scores, or vectors of 16 values, at once: accumulators that registers hold */
+    VECS = 4,             /* most vectors of 16 values of a tile of values */
+    BATCH = 32,           /* rows that are scored for all heads, or unpacked, at a time */
 };
 
 INLINE int rows_of_tile(const int heads)
@@ -42,6 +42,9 @@ struct part { /* one part of the context, for all heads of the call */
     const uint8_t *k[2][PART], *v[PART]; /* rows, NULL for holes; K of this part and of the next, alternating */
     uint32_t first, n, n_next;
     bool gaps; /* some of k and v are NULL */
+    /* Rows that the present products prefetch, by place in the part, and values of each that are read. */
+    const uint8_t *const *ahead;
+    uint32_t n_ahead, ahead_values;
 };
 
 struct rows { /* n <= BATCH rows, from place p of the part on */
@@ -136,8 +139,9 @@ INLINE void score_tile(const struct ntx_attn *a, struct part *t, const float *q,
         struct f16 x[HEADS];
         for (int h = 0; h < heads; h++)
             x[h] = load16(x_of[h] + i);
-        for (int j = 0; !g && j < n && i % 32 == 0 && i < a->head_v; j++)
-            fetch_at(t->v[rows->p + r + (uint32_t)j], 2 * (size_t)i);
+        for (int j = 0; !g && j < n && i % 32 == 0 && i < t->ahead_values; j++)
+            if (rows->p + r + (uint32_t)j < t->n_ahead)
+                fetch_at(t->ahead[rows->p + r + (uint32_t)j], 2 * (size_t)i);
         for (int j = 0; j < n; j++) {
             struct f16 k = kv_load(at[j] + 2 * (size_t)i, a->head_k - i);
             for (int h = 0; h < heads; h++)
@@ -253,14 +257,13 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const str
             acc[h * vecs + j] = part < 16 ? load_part(at, part) : load16(at);
         }
     const float *w = t->w[g] + rows->p;
-    const uint8_t *const *next = t->k[t->first / PART % 2 ^ 1];
     for (uint32_t r = 0; r < rows->n; r++, w++) {
         const uint8_t *at = rows->at[r];
         if (!at)
             continue;
-        if (!g && rows->p + r < t->n_next)
-            for (int j = 0; j < vecs && e + 16 * (uint32_t)j < a->head_k; j += 2)
-                fetch_at(next[rows->p + r], 2 * (e + 16 * (size_t)j));
+        if (!g && rows->p + r < t->n_ahead)
+            for (int j = 0; j < vecs && e + 16 * (uint32_t)j < t->ahead_values; j += 2)
+                fetch_at(t->ahead[rows->p + r], 2 * (e + 16 * (size_t)j));
         struct f16 v[VECS];
         for (int j = 0; j < vecs; j++)
             v[j] = kv_load(at + 2 * (e + 16 * (size_t)j), part);
@@ -280,37 +283,45 @@ INLINE void value_tile(const struct ntx_attn *a, const struct part *t, const str
         }
 }
 
-INLINE void values(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads)
+/* Values [e, end) of each head. */
+INLINE void values(const struct ntx_attn *a, const struct part *t, const struct rows *rows, uint32_t g, const int heads,
+                   uint32_t e, uint32_t end)
 {
     const int vecs = vecs_of_tile(heads);
-    uint32_t e = 0;
-    for (; e + 16 * (uint32_t)vecs <= a->head_v; e += 16 * (uint32_t)vecs)
+    for (; e + 16 * (uint32_t)vecs <= end; e += 16 * (uint32_t)vecs)
         value_tile(a, t, rows, g, heads, e, vecs, 16);
-    for (; e + 16 <= a->head_v; e += 16)
+    for (; e + 16 <= end; e += 16)
         value_tile(a, t, rows, g, heads, e, 1, 16);
-    if (e < a->head_v)
-        value_tile(a, t, rows, g, heads, e, 1, a->head_v - e);
+    if (e < end)
+        value_tile(a, t, rows, g, heads, e, 1, end - e);
 }
 
-INLINE void all_values(const struct ntx_attn *a, struct part *t)
+INLINE void all_values(const struct ntx_attn *a, struct part *t, uint32_t e, uint32_t end)
 {
     for (uint32_t g = 0; g < a->n_q; g++)
-        for (uint32_t i = 0; i < a->head_v; i++)
+        for (uint32_t i = e; i < end; i++)
             a->out[(size_t)g * a->head_v + i] *= t->by[g];
     for (struct rows rows = {t->v, 0, 0}; rows.p < t->n; rows.p += rows.n) {
         rows.at = t->v + rows.p;
         rows.n = NTX_MIN((uint32_t)BATCH, t->n - rows.p);
         for (uint32_t g = 0; g < a->n_q; g += tile_heads(a, g))
             switch (tile_heads(a, g)) {
-            case 1: values(a, t, &rows, g, 1); break;
-            case 2: values(a, t, &rows, g, 2); break;
-            case 3: values(a, t, &rows, g, 3); break;
-            default: values(a, t, &rows, g, 4);
+            case 1: values(a, t, &rows, g, 1, e, end); break;
+            case 2: values(a, t, &rows, g, 2, e, end); break;
+            case 3: values(a, t, &rows, g, 3, e, end); break;
+            default: values(a, t, &rows, g, 4, e, end);
             }
     }
 }
 
 /* ---- attention of a row */
+
+INLINE void fetch_ahead(struct part *t, const uint8_t *const *rows, uint32_t n, uint32_t values)
+{
+    t->ahead = rows;
+    t->n_ahead = n;
+    t->ahead_values = values;
+}
 
 /* q with rows of a multiple of 16 values; copied to pad if necessary. */
 INLINE const float *whole_lanes(const struct ntx_attn *a, float *pad)
@@ -342,10 +353,12 @@ INLINE void attend_row(const struct ntx_attn *a)
         t.n_next = NTX_MIN((uint32_t)PART, a->n_pos - t.first - t.n);
         find_rows(a, a->k, 2 * (size_t)a->head_k, t.first + t.n, t.n_next, t.k[t.first / PART % 2 ^ 1]);
         find_rows(a, a->v, v_row_bytes(a), t.first, t.n, t.v);
+        fetch_ahead(&t, t.v, t.n, a->head_v);
         all_scores(a, &t, q);
         for (uint32_t g = 0; g < a->n_q; g++)
             t.by[g] = softmax_part(a, t.w[g], t.n, &max[g], &sum[g]);
-        all_values(a, &t);
+        fetch_ahead(&t, t.k[t.first / PART % 2 ^ 1], t.n_next, a->head_k);
+        all_values(a, &t, 0, a->head_v);
     }
     for (uint32_t g = 0; g < a->n_q && max[g] != -INFINITY; g++) {
         float by = 1.0f / join16(sum[g]);

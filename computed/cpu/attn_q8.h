@@ -70,12 +70,17 @@ struct q8 {
     float max[NTX_ATTN_VECTORS];
     struct f16 sum[NTX_ATTN_VECTORS];
     uint32_t n_vectors, end, first, n; /* end: positions that the last row sees; n: positions of the part */
-    uint32_t lines_k, lines_v;         /* cache lines to prefetch per step through the other (fetch_lines) */
-    uint32_t fetch_k, fetch_v;         /* bytes of a head's values */
-    const uint8_t *v[PART / TOKENS];   /* blocks of the part */
-    bool odd;                          /* a scale of V is NaN or infinite */
-    uint32_t span;                     /* positions / BIAS_SPAN that `start` is of; UINT32_MAX: none yet */
-    double start[NTX_BIAS_PAIRS][2];   /* cosine and sine where the span begins */
+    /* Blocks that the present products prefetch: they lie ahead_by positions further, up to ahead_end. Bytes of a
+     * head's values in them, and lines per step (fetch_lines). */
+    const void *const *ahead;
+    uint32_t ahead_by, ahead_end, ahead_bytes, ahead_lines;
+    bool ahead_alike;                /* of V while V is multiplied: at the same place of each block */
+    uint32_t from_v, to_v;           /* values of a head of V that are summed: multiples of 32 */
+    uint32_t fetch_k, fetch_v;       /* bytes of a head's values */
+    const uint8_t *v[PART / TOKENS]; /* blocks of the part */
+    bool odd;                        /* a scale of V is NaN or infinite */
+    uint32_t span;                   /* positions / BIAS_SPAN that `start` is of; UINT32_MAX: none yet */
+    double start[NTX_BIAS_PAIRS][2]; /* cosine and sine where the span begins */
 };
 
 /* ---- integer products */
@@ -235,11 +240,29 @@ static void q8_store_v(const float *x, void *to, uint32_t at, uint32_t n)
 
 INLINE uint32_t q8_lines(uint32_t n) { return TOKENS * (n + n / 16) / 64; }
 
-/* Prefetches `some` lines of a block per step: V while the same block's K is multiplied, the next part's K while V
- * is. */
-INLINE void fetch_lines(const uint8_t *block, uint32_t n, uint32_t step, uint32_t some)
+/* From now on products prefetch blocks, in so many steps each: V while the same block's K is multiplied, the next
+ * part's K while V is. */
+INLINE void fetch_blocks(struct q8 *t, const void *const *blocks, uint32_t by, uint32_t bytes, uint32_t steps)
 {
-    for (uint32_t i = step * some, end = NTX_MIN(i + some, q8_lines(n)); block && i < end; i++)
+    t->ahead = blocks;
+    t->ahead_by = by;
+    t->ahead_end = t->end;
+    t->ahead_bytes = bytes;
+    t->ahead_alike = false;
+    t->ahead_lines = (q8_lines(bytes) + steps - 1) / steps;
+}
+
+/* The block that is prefetched at place p of the part; NULL: none. */
+INLINE const uint8_t *block_ahead(const struct q8 *t, uint32_t p)
+{
+    const uint32_t pos = t->first + p + t->ahead_by;
+    return pos < t->ahead_end ? t->ahead[pos / TOKENS] : NULL;
+}
+
+INLINE void fetch_lines(const struct q8 *t, const uint8_t *block, uint32_t step)
+{
+    const uint32_t from = step * t->ahead_lines, end = NTX_MIN(from + t->ahead_lines, q8_lines(t->ahead_bytes));
+    for (uint32_t i = from; block && i < end; i++)
         fetch_at(block, (size_t)i * 64);
 }
 
@@ -249,7 +272,7 @@ INLINE void fetch_lines(const uint8_t *block, uint32_t n, uint32_t step, uint32_
 INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, const uint8_t *k, uint32_t m, const int vectors,
                           uint32_t p)
 {
-    const uint8_t *v = m ? NULL : a->v[(t->first + p) / TOKENS];
+    const uint8_t *ahead = m ? NULL : block_ahead(t, p);
     const uint16_t *scale = q8_scales(k, a->head_k);
     struct f16 score[SCORED][2];
     for (int h = 0; h < vectors; h++)
@@ -259,7 +282,7 @@ INLINE void q8_score_tile(const struct ntx_attn *a, struct q8 *t, const uint8_t 
         for (int h = 0; h < vectors; h++)
             acc[h][0] = acc[h][1] = splat_int(t->q_start[m + (uint32_t)h][b]);
         for (uint32_t w = 8 * b; w < 8 * b + 8; w++, k += 4 * TOKENS) {
-            fetch_lines(v, t->fetch_v, w, t->lines_v);
+            fetch_lines(t, ahead, w);
             for (int h = 0; h < vectors; h++) {
                 int32_t q;
                 memcpy(&q, &t->q[m + (uint32_t)h][4 * w], 4);
@@ -398,15 +421,15 @@ INLINE float q8_step(const struct q8 *t, uint32_t m, uint32_t n, uint32_t b, flo
 }
 
 /* Stores the n weights of vector m as integers for a panel of V, at place h; 0 after them, up to end. */
-INLINE void q8_weights(const struct ntx_attn *a, struct q8 *t, uint32_t m, uint32_t n, uint32_t end, uint32_t h,
-                       uint32_t panel)
+INLINE void q8_weights(struct q8 *t, uint32_t m, uint32_t n, uint32_t end, uint32_t h, uint32_t panel)
 {
     const struct i16 zero = bits16(splat(0x1.8p23f)); /* adding this rounds to an integer, left in the low bits */
     struct weights *u = &t->u[panel][0][h];
     float x[PAIR][PART], by[PAIR] = {0};
     n = round_up(n, 16);
-    for (uint32_t i = 0; i < PAIR && panel * PAIR + i < a->head_v / 32; i++)
-        t->step[h][panel * PAIR + i] = q8_step(t, m, n, panel * PAIR + i, x[i], &by[i]);
+    for (uint32_t i = 0; i < PAIR && panel * PAIR + i < t->to_v / 32; i++)
+        if (panel * PAIR + i >= t->from_v / 32)
+            t->step[h][panel * PAIR + i] = q8_step(t, m, n, panel * PAIR + i, x[i], &by[i]);
     for (uint32_t p = 0; p < round_up(end, 16); p += 16) {
         struct i16 v[PAIR];
         for (uint32_t i = 0; i < PAIR; i++)
@@ -417,7 +440,7 @@ INLINE void q8_weights(const struct ntx_attn *a, struct q8 *t, uint32_t m, uint3
 
 /* Adds V times the weights of `tokens` positions from place p of the part on, for `vectors` vectors and 16 * spans
  * values; s: the first span. */
-INLINE void q8_value_tile(const struct ntx_attn *a, struct q8 *t, uint32_t h, const int vectors, const uint8_t *v,
+INLINE void q8_value_tile(struct q8 *t, uint32_t h, const int vectors, const uint8_t *v, const uint8_t *ahead,
                           uint32_t width, uint32_t p, uint32_t tokens, uint32_t s, const int spans)
 {
     struct sums acc[TILED][SPANS];
@@ -426,10 +449,13 @@ INLINE void q8_value_tile(const struct ntx_attn *a, struct q8 *t, uint32_t h, co
             acc[i][j] = t->sums[h + (uint32_t)i][s + (uint32_t)j];
     const struct weights *u = &t->u[s * 16 / PANEL][p / 4][h];
     const int first = (int)(s % (PANEL / 16) / 2);
-    const uint8_t *next = !h && t->first + PART + p < t->end ? a->k[(t->first + PART + p) / TOKENS] : NULL;
+    const uint8_t *start = v;
     uint32_t step = s / SPANS * (TOKENS / 4);
     for (uint32_t end = p + tokens; p < end; p += 4, v += 4 * (size_t)width, u += SUMMED) {
-        fetch_lines(next, t->fetch_k, step++, t->lines_k);
+        for (int j = 0; t->ahead_alike && j < spans; j++)
+            fetch_at(ahead, (size_t)(v - start) + 64 * (size_t)j);
+        if (!t->ahead_alike)
+            fetch_lines(t, ahead, step++);
         for (int i = 0; i < vectors; i++)
             for (int j = 0; j < spans; j++)
                 acc[i][j] = add_values(acc[i][j], &u[i], first + j / 2, v + 64 * j);
@@ -439,29 +465,31 @@ INLINE void q8_value_tile(const struct ntx_attn *a, struct q8 *t, uint32_t h, co
             t->sums[h + (uint32_t)i][s + (uint32_t)j] = acc[i][j];
 }
 
-INLINE void q8_value_spans(const struct ntx_attn *a, struct q8 *t, uint32_t h, const int vectors, const uint8_t *v,
+INLINE void q8_value_spans(struct q8 *t, uint32_t h, const int vectors, const uint8_t *v, const uint8_t *ahead,
                            uint32_t width, uint32_t p, uint32_t tokens, uint32_t s, uint32_t spans)
 {
     if (spans == 2)
-        q8_value_tile(a, t, h, vectors, v, width, p, tokens, s, 2);
+        q8_value_tile(t, h, vectors, v, ahead, width, p, tokens, s, 2);
     else
-        q8_value_tile(a, t, h, vectors, v, width, p, tokens, s, SPANS);
+        q8_value_tile(t, h, vectors, v, ahead, width, p, tokens, s, SPANS);
 }
 
 /* Adds some positions of a block for n vectors, panel by panel. */
 INLINE void q8_value_block(const struct ntx_attn *a, struct q8 *t, uint32_t n, const uint8_t *v, uint32_t p,
                            uint32_t tokens)
 {
-    for (uint32_t e = 0, spans; e < a->head_v; e += 16 * spans) {
+    const uint8_t *ahead = block_ahead(t, p);
+    for (uint32_t e = t->from_v, spans; e < t->to_v; e += 16 * spans) {
         uint32_t width = q8_panel(a->head_v, e), in = e % PANEL;
-        const uint8_t *at = v + (size_t)TOKENS * (e - in) + 4 * in;
-        spans = NTX_MIN((width - in) / 16, (uint32_t)SPANS);
+        const size_t at = (size_t)TOKENS * (e - in) + 4 * in;
+        const uint8_t *fetched = t->ahead_alike && ahead ? ahead + at : ahead;
+        spans = NTX_MIN(NTX_MIN(width - in, t->to_v - e) / 16, (uint32_t)SPANS);
         for (uint32_t h = 0, some; h < n; h += some) {
             some = NTX_MIN(n - h, (uint32_t)TILED);
             if (some == 1)
-                q8_value_spans(a, t, h, 1, at, width, p, tokens, e / 16, spans);
+                q8_value_spans(t, h, 1, v + at, h ? NULL : fetched, width, p, tokens, e / 16, spans);
             else
-                q8_value_spans(a, t, h, TILED, at, width, p, tokens, e / 16, spans);
+                q8_value_spans(t, h, TILED, v + at, h ? NULL : fetched, width, p, tokens, e / 16, spans);
         }
     }
 }
@@ -486,14 +514,14 @@ INLINE void q8_values(const struct ntx_attn *a, struct q8 *t)
             end = NTX_MAX(end, q8_seen(a, t, m + h));
         for (uint32_t h = 0; h < vectors; h++) {
             memset(t->sums[h], 0, a->head_v / 16 * sizeof t->sums[h][0]);
-            for (uint32_t panel = 0; panel * PANEL < a->head_v; panel++)
-                q8_weights(a, t, m + h, q8_seen(a, t, m + h), end, h, panel);
+            for (uint32_t panel = t->from_v / PANEL; panel * PANEL < t->to_v; panel++)
+                q8_weights(t, m + h, q8_seen(a, t, m + h), end, h, panel);
         }
         for (uint32_t p = q8_first(a, t); p < end; p += TOKENS)
             q8_value_block(a, t, vectors, t->v[p / TOKENS], p, NTX_MIN(end - p, (uint32_t)TOKENS));
         for (uint32_t h = 0; h < vectors; h++) {
             float *out = q8_out(a, m + h); /* unchanged, even in signs of zeros, if the row sees none of the part */
-            for (uint32_t i = 0; q8_seen(a, t, m + h) && i < a->head_v; i += 16)
+            for (uint32_t i = t->from_v; q8_seen(a, t, m + h) && i < t->to_v; i += 16)
                 store16(out + i, fma16(all_sums(t->sums[h][i / 16]), splat(t->step[h][i / 32]), load16(out + i)));
         }
     }
@@ -520,19 +548,15 @@ INLINE void q8_load_q(const struct ntx_attn *a, struct q8 *t, uint32_t m, const 
 
 INLINE void q8_begin(const struct ntx_attn *a, struct q8 *t, const bool four)
 {
-    const uint32_t steps_v = TOKENS / 4 * ((a->head_v + 16 * SPANS - 1) / (16 * SPANS));
     t->span = UINT32_MAX;
     t->n_vectors = a->n_rows * a->n_q;
     t->end = a->n_pos + a->n_rows - 1;
     t->fetch_k = four ? a->head_k / 4 * 3 : a->head_k;
     t->fetch_v = four ? a->head_v / 2 : a->head_v;
-    t->lines_v = (q8_lines(t->fetch_v) + a->head_k / 4 - 1) / (a->head_k / 4);
-    t->lines_k = (q8_lines(t->fetch_k) + steps_v - 1) / steps_v;
-    for (uint32_t m = 0; m < t->n_vectors; m++) {
+    t->from_v = 0;
+    t->to_v = a->head_v;
+    for (uint32_t m = 0; m < t->n_vectors; m++)
         q8_load_q(a, t, m, four);
-        begin_head(a, m % a->n_q, &t->max[m], &t->sum[m]);
-        memset(q8_out(a, m), 0, a->head_v * sizeof(float));
-    }
 }
 
 /* Turns scores into weights, and scales the output so far to the new maximum. */
@@ -551,15 +575,19 @@ INLINE void q8_widen(const struct ntx_attn *a, struct q8 *t)
 {
     const uint32_t end = round_up(t->n, 16);
     ipart odd = {0};
-    for (uint32_t b = 0; b < a->head_v / 32; b++)
+    for (uint32_t b = t->from_v / 32; b < t->to_v / 32; b++)
         memset(t->v_scale[b], 0, q8_first(a, t) * sizeof t->v_scale[b][0]);
     for (uint32_t p = q8_first(a, t); p < t->n; p += TOKENS) {
         const uint16_t *scale = q8_scales(t->v[p / TOKENS], a->head_v);
-        for (uint32_t b = 0; b < a->head_v / 32; b++)
+        const uint8_t *ahead = t->ahead_alike ? block_ahead(t, p) : NULL;
+        for (uint32_t b = t->from_v / 32; b < t->to_v / 32; b++) {
             for (uint32_t i = 0; i < TOKENS; i += 16)
                 store16(&t->v_scale[b][p + i], load16_f16(scale + b * TOKENS + i));
+            if (ahead)
+                fetch_at((const uint8_t *)q8_scales(ahead, a->head_v), 2 * (size_t)b * TOKENS);
+        }
     }
-    for (uint32_t b = 0; b < a->head_v / 32; b++)
+    for (uint32_t b = t->from_v / 32; b < t->to_v / 32; b++)
         for (uint32_t p = 0; p < end; p += 16) {
             struct f16 v = load16(&t->v_scale[b][p]);
             EACH_PART odd |= ~(ipart)(v.p[i] < INFINITY);
@@ -585,13 +613,20 @@ INLINE void q8_find(const struct ntx_attn *a, struct q8 *t, struct q4 *four)
 INLINE void attend_ints(const struct ntx_attn *a, struct q4 *four)
 {
     struct q8 t;
+    const uint32_t steps_v = TOKENS / 4 * ((a->head_v + 16 * SPANS - 1) / (16 * SPANS));
     q8_begin(a, &t, four != NULL);
+    for (uint32_t m = 0; m < t.n_vectors; m++) {
+        begin_head(a, m % a->n_q, &t.max[m], &t.sum[m]);
+        memset(q8_out(a, m), 0, a->head_v * sizeof(float));
+    }
     for (t.first = first_part(a); t.first < t.end; t.first += PART) {
         t.n = NTX_MIN((uint32_t)PART, t.end - t.first);
+        fetch_blocks(&t, a->v, 0, t.fetch_v, a->head_k / 4);
         q8_scores(a, &t, four);
         q8_softmax(a, &t);
         q8_find(a, &t, four);
         q8_widen(a, &t);
+        fetch_blocks(&t, a->k, PART, t.fetch_k, steps_v);
         q8_values(a, &t);
     }
     for (uint32_t m = 0; m < t.n_vectors; m++) {

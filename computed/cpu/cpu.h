@@ -167,6 +167,27 @@ static inline uint32_t ntx_attn_from(const struct ntx_attn *a, uint32_t r)
     return from > a->first ? from : a->first;
 }
 
+#define NTX_ATTN_PART 256 /* positions whose scores are weighed together */
+
+/* Attention of one row that threads share, so that each byte of K and V is read by one of them. Positions come in
+ * rounds. Of a round threads take, with a barrier after each step: scores by positions, weights by query heads, sums of
+ * V by the values of a head. The bits are those of `attend`. */
+struct ntx_attn_round {
+    uint32_t first, end; /* its positions. first: a multiple of NTX_ATTN_PART; end: another, or n_pos */
+    uint32_t ld;         /* a multiple of NTX_ATTN_PART, at least end - first */
+    float *w;            /* [n_q x ld] scores, then weights */
+    float *by;           /* [n_q x ld / NTX_ATTN_PART] factor of the sums of earlier parts */
+    struct ntx_attn_sum {
+        float max, lanes[16];
+    } * sum; /* [n_q] from round to round */
+};
+
+/* The first position of the first part that the row sees: there the first round begins. */
+static inline uint32_t ntx_attn_begins(const struct ntx_attn *a)
+{
+    return ntx_attn_from(a, 0) / NTX_ATTN_PART * NTX_ATTN_PART;
+}
+
 /* A panel of a delta net head's matrix S: columns of n_values values (16 or 32), a row for each key. */
 struct ntx_delta_net {
     const float *from; /* [n_keys x n_values] S */
@@ -256,6 +277,11 @@ struct ntx_cpu_ops {
      *     block's out NaN.
      *   Q4_0: as Q8_0, with q rotated; then out is rotated back. */
     void (*attend[NTX_N_KV])(const struct ntx_attn *a);
+    /* The steps of a round, with a->n_rows 1. Scores of positions [from, to), whole parts; weights of query head g;
+     * values [e, end) of all heads into out, multiples of 32 but for head_v. NULL: of this type there are none. */
+    void (*attn_scores[NTX_N_KV])(const struct ntx_attn *a, const struct ntx_attn_round *r, uint32_t from, uint32_t to);
+    void (*attn_weights)(const struct ntx_attn *a, const struct ntx_attn_round *r, uint32_t g);
+    void (*attn_values[NTX_N_KV])(const struct ntx_attn *a, const struct ntx_attn_round *r, uint32_t e, uint32_t end);
 };
 
 /* force: NULL for the best table of this CPU, or a name. Returns NULL if the name is unknown or the CPU lacks it. */

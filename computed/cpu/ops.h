@@ -228,6 +228,7 @@ static void f16_store(const float *x, uint16_t *dst, uint32_t n)
 
 #include "computed/cpu/attn_q8.h"
 #include "computed/cpu/attn_rows.h"
+#include "computed/cpu/attn_shared.h"
 #include "computed/cpu/columns.h"
 #include "computed/cpu/delta_net.h"
 #include "computed/cpu/index.h"
@@ -249,7 +250,9 @@ NTX_PLANES_JOINS(join_planes)
     .k_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_k, [NTX_KV_Q4_0] = q4_store_k},                 \
     .v_store = {[NTX_KV_F16] = f16_store_row, [NTX_KV_Q8_0] = q8_store_v, [NTX_KV_Q4_0] = q4_store_v},                 \
     .attend = {[NTX_KV_F16] = attend_f16, [NTX_KV_Q8_0] = attend_q8_0, [NTX_KV_Q4_0] = attend_q4_0},                   \
-    .columns = COLUMNS_TABLE, .sigmoid = sigmoid, .mul = mul_floats, .conv = convolve, .unit = normalise_unit,         \
-    .delta = delta_net, .index = index_scores, .scan_each = scan_each, .join = join_planes
+    .attn_scores = {[NTX_KV_F16] = f16_scores, [NTX_KV_Q8_0] = q8_0_scores}, .attn_weights = attn_weights,             \
+    .attn_values = {[NTX_KV_F16] = f16_values, [NTX_KV_Q8_0] = q8_0_values}, .columns = COLUMNS_TABLE,                 \
+    .sigmoid = sigmoid, .mul = mul_floats, .conv = convolve, .unit = normalise_unit, .delta = delta_net,               \
+    .index = index_scores, .scan_each = scan_each, .join = join_planes
 
 #endif

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c: attention of the heads that share a KV head against float64, F16 and Q8_0, with holes, windows, sinks and
- * odd widths; equal bits on every instruction set and however heads and rows are grouped; K and V are read only where
- * they are. */
+ * odd widths; equal bits on every instruction set, however heads and rows are grouped, and in steps that threads share;
+ * K and V are read only where they are. */
+#include "common/util.h"
 #include "model/arch.h"
 #include "model/quant.h"
 #include "tests/lib/cpu_kit.h"
@@ -188,6 +189,37 @@ static void near(const struct ntx_attn *a, const struct kv *k, const struct kv *
     }
 }
 
+/* In rounds of `most` positions: scores of a part at a time, from the last on, and `slice` values of V at a time. */
+static void same_shared_bits(const struct ntx_cpu_ops *ops, const struct ntx_attn *a, enum ntx_kv_type type,
+                             uint32_t most, uint32_t slice)
+{
+    static float out[MAX_Q * MAX_HEAD + 1], w[MAX_Q][3 * NTX_ATTN_PART], by[MAX_Q][3];
+    struct ntx_attn_sum sum[MAX_Q];
+    struct ntx_attn b = *a;
+    const size_t n = (size_t)a->n_q * a->head_v;
+    if (!ops->attn_scores[type])
+        return;
+    b.out = out;
+    memset(out, 0xff, n * sizeof *out);
+    out[n] = 77;
+    for (uint32_t first = ntx_attn_begins(a), end; first < a->n_pos; first = end) {
+        end = NTX_MIN(first + most, a->n_pos);
+        const struct ntx_attn_round r = {first, end, 3 * NTX_ATTN_PART, w[0], by[0], sum};
+        memset(w, 0xff, sizeof w);
+        for (uint32_t part = (end - first + NTX_ATTN_PART - 1) / NTX_ATTN_PART; part--;) {
+            const uint32_t from = first + part * NTX_ATTN_PART;
+            ops->attn_scores[type](&b, &r, from, NTX_MIN(from + NTX_ATTN_PART, end));
+        }
+        for (uint32_t g = 0; g < a->n_q; g++)
+            ops->attn_weights(&b, &r, g);
+        for (uint32_t e = 0; e < a->head_v; e += slice)
+            ops->attn_values[type](&b, &r, e, NTX_MIN(e + slice, a->head_v));
+    }
+    CHECK_MSG(!memcmp(out, a->out, n * sizeof *out) && out[n] == 77,
+              "%s, %s, %u heads of %u and %u, %u positions, window %u, rounds of %u, %u values", ops->name,
+              ntx_kind[type], a->n_q, a->head_k, a->head_v, a->n_pos, a->window, most, slice);
+}
+
 /* All heads in one call, and each alone. */
 static void same_bits(const struct ntx_cpu_ops *ops, const struct ntx_attn *a, enum ntx_kv_type type)
 {
@@ -208,6 +240,9 @@ static void same_bits(const struct ntx_cpu_ops *ops, const struct ntx_attn *a, e
         ops->attend[type](&one);
     }
     CHECK_MSG(!memcmp(out, a->out, n * sizeof *out), "%s, %u heads one by one", ops->name, a->n_q);
+    same_shared_bits(ops, a, type, 3 * NTX_ATTN_PART, 32);
+    same_shared_bits(ops, a, type, NTX_ATTN_PART, 64);
+    same_shared_bits(ops, a, type, 2 * NTX_ATTN_PART, MAX_HEAD);
 }
 
 /* With a window; an odd one comes with sinks. Every third length has capped scores. Blocks before what the first row
