@@ -11,45 +11,35 @@
 #include "computed/pass/rope.h"
 #include "model/quant.h"
 
-enum { ITEMS_PER_THREAD = 4 }; /* attention items per thread, at least, so that threads end together */
-
-static const struct ntx_row *live_row(const struct ntx_forward *f, uint32_t i) { return &f->b->rows[f->m.live[i]]; }
-
-/* Row i of the layer. */
-static float *layer_row(const struct ntx_forward *f, enum ntx_buf b, uint32_t i)
-{
-    return f->buf[b].at + (ntx__by_batch((uint8_t)b) ? f->m.live[i] : i) * f->buf[b].ld;
-}
-
 /* ---- steps of a row */
 
 /* Captures a layer's input, for captured rows. */
 static void capture_input(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    struct ntx_capture *capture = s->in[0] == NTX_BUF_H ? live_row(f, i)->capture : NULL;
+    struct ntx_capture *capture = s->in[0] == NTX_BUF_H ? ntx__live_row(f, i)->capture : NULL;
     if (capture && s == f->c.model->layers[f->layer].step)
-        ntx__capture_begin(capture, layer_row(f, NTX_BUF_H, i), f->hp->n_embd);
+        ntx__capture_begin(capture, ntx__layer_row(f, NTX_BUF_H, i), f->hp->n_embd);
     if (capture && s == f->c.model->layers[0].step)
-        ntx__capture_ffn_state(capture, 0, layer_row(f, NTX_BUF_H, i), f->hp->n_embd);
+        ntx__capture_ffn_state(capture, 0, ntx__layer_row(f, NTX_BUF_H, i), f->hp->n_embd);
 }
 
 void ntx__row_norm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *in = layer_row(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
-    float *out = layer_row(f, s->out, i) + s->offset;
+    const float *in = ntx__layer_row(f, s->in[0], i), *w = s->n_weights ? f->vec[s->weight[0]] : NULL;
+    float *out = ntx__layer_row(f, s->out, i) + s->offset;
     in += s->offset;
     capture_input(f, s, i);
     for (uint32_t h = 0; h < s->heads; h++, in += s->width, out += s->width, w += s->norm.each ? s->width : 0)
         f->c.ops->rmsnorm(in, w, f->hp->rms_eps, s->width, out);
-    out = layer_row(f, s->out, i) + s->offset;
+    out = ntx__layer_row(f, s->out, i) + s->offset;
     for (uint32_t k = 0; s->scale != 0 && k < s->heads * s->width; k++)
         out[k] *= s->scale;
 }
 
 void ntx__row_scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *in = layer_row(f, s->in[0], i) + s->from;
-    float *out = layer_row(f, s->out, i) + s->offset, by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
+    const float *in = ntx__layer_row(f, s->in[0], i) + s->from;
+    float *out = ntx__layer_row(f, s->out, i) + s->offset, by = s->n_weights ? *f->vec[s->weight[0]] : s->scale;
     capture_input(f, s, i);
     for (uint32_t k = 0; k < s->width; k++)
         out[k] = in[k] * by;
@@ -59,7 +49,7 @@ void ntx__row_scale(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 void ntx__row_inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const struct ntx_weight *w = &f->c.chunks->input_embd;
-    float *out = layer_row(f, s->out, i), *entry = f->m.input_entry + (size_t)f->m.live[i] * s->width;
+    float *out = ntx__layer_row(f, s->out, i), *entry = f->m.input_entry + (size_t)f->m.live[i] * s->width;
     const struct ntx_type_info *type = ntx_type_info(w->type);
     type->dequant(f->m.input_embd + (size_t)f->m.live[i] * w->row_bytes, entry, s->width / type->block);
     for (uint32_t k = 0; k < s->width; k++)
@@ -68,15 +58,15 @@ void ntx__row_inputs(struct ntx_forward *f, const struct ntx_step *s, uint32_t i
 
 void ntx__row_bias(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    f->c.ops->add(layer_row(f, s->out, i), f->vec[s->weight[0]] + s->from, s->width);
+    f->c.ops->add(ntx__layer_row(f, s->out, i), f->vec[s->weight[0]] + s->from, s->width);
 }
 
 void ntx__row_place(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const struct ntx_places *p = live_row(f, i)->places;
+    const struct ntx_places *p = ntx__live_row(f, i)->places;
     const uint32_t n = f->hp->tower->n_places; /* the entry behind the table is the second weight */
     for (uint32_t k = 0; p && k < p->n; k++)
-        f->c.ops->add_scaled(layer_row(f, s->out, i), p->weight[k],
+        f->c.ops->add_scaled(ntx__layer_row(f, s->out, i), p->weight[k],
                              p->at[k] < n ? f->vec[s->weight[0]] + (size_t)p->at[k] * s->width : f->vec[s->weight[1]],
                              s->width);
 }
@@ -88,8 +78,8 @@ void ntx__row_mmt(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     const struct ntx_weight *w = ntx__weight_of(f, s);
     const struct ntx_type_info *type = ntx_type_info(w->type);
     const uint8_t *rows = (const uint8_t *)f->vec[s->weight[0]];
-    const float *in = layer_row(f, s->in[0], i);
-    float *out = layer_row(f, s->out, i), row[SOME];
+    const float *in = ntx__layer_row(f, s->in[0], i);
+    float *out = ntx__layer_row(f, s->out, i), row[SOME];
     memset(out, 0, s->width * sizeof *out);
     for (uint32_t c = 0, n; c < s->width; c += n) {
         n = NTX_MIN(s->width - c, (uint32_t)SOME);
@@ -102,8 +92,8 @@ void ntx__row_mmt(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_clamp(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *in = layer_row(f, s->in[0], i), min = *f->vec[s->weight[0]], max = *f->vec[s->weight[1]];
-    float *out = layer_row(f, s->out, i);
+    const float *in = ntx__layer_row(f, s->in[0], i), min = *f->vec[s->weight[0]], max = *f->vec[s->weight[1]];
+    float *out = ntx__layer_row(f, s->out, i);
     for (uint32_t k = 0; k < s->width; k++)
         out[k] = NTX_MIN(NTX_MAX(in[k], min), max);
 }
@@ -111,7 +101,7 @@ void ntx__row_clamp(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 void ntx__row_affine(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *by = f->vec[s->weight[0]], *less = s->n_weights > 1 ? f->vec[s->weight[1]] : NULL;
-    float *out = layer_row(f, s->out, i);
+    float *out = ntx__layer_row(f, s->out, i);
     for (uint32_t k = 0; k < s->width; k++)
         out[k] = (less ? out[k] - less[k] : out[k]) * by[k];
 }
@@ -125,7 +115,7 @@ void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
     for (uint32_t k = 0; s->rope.back && k < s->rope.rotated / 2; k++)
         back[k] = -sn[k];
     (s->rope.pairs == NTX_ROPE_NORM ? f->c.ops->rope_norm : f->c.ops->rope_neox)(
-        layer_row(f, s->out, i) + s->offset, s->heads, s->width, s->rope.rotated, f->m.cs[s->rope.angles] + angles,
+        ntx__layer_row(f, s->out, i) + s->offset, s->heads, s->width, s->rope.rotated, f->m.cs[s->rope.angles] + angles,
         s->rope.back ? back : sn);
 }
 
@@ -133,7 +123,7 @@ void ntx__row_rope(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 static void put_key(struct ntx_forward *f, uint32_t i, uint32_t slot, uint32_t h, uint32_t first, const float *k,
                     uint32_t n)
 {
-    const struct ntx_row *row = live_row(f, i);
+    const struct ntx_row *row = ntx__live_row(f, i);
     const enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     float formed[NTX_MAX_HEAD];
     if (f->c.kv_form && type != NTX_KV_F16) {
@@ -148,15 +138,16 @@ static void put_key(struct ntx_forward *f, uint32_t i, uint32_t slot, uint32_t h
 void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     if (s->put.keys) {
-        f->c.ops->f16_store(layer_row(f, s->in[0], i), ntx__index_kept(f, live_row(f, i), ntx_row_slot(live_row(f, i))),
+        f->c.ops->f16_store(ntx__layer_row(f, s->in[0], i),
+                            ntx__index_kept(f, ntx__live_row(f, i), ntx_row_slot(ntx__live_row(f, i))),
                             f->hp->index.head);
         return;
     }
     const uint32_t heads = ntx_kept_heads(f->hp, f->layer), n_k = ntx_kept_k(f->hp, f->layer),
                    n_v = ntx_kept_v(f->hp, f->layer), first = ntx_own_heads(f->hp, f->layer).first;
-    const float *k = layer_row(f, s->in[0], i) + (size_t)first * n_k,
-                *v = n_v ? layer_row(f, s->in[1], i) + (size_t)first * n_v : NULL;
-    const struct ntx_row *row = live_row(f, i);
+    const float *k = ntx__layer_row(f, s->in[0], i) + (size_t)first * n_k,
+                *v = n_v ? ntx__layer_row(f, s->in[1], i) + (size_t)first * n_v : NULL;
+    const struct ntx_row *row = ntx__live_row(f, i);
     enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
     const uint32_t slot = s->put.columns ? row->by_columns : ntx_row_slot(row);
     for (uint32_t h = 0; h < heads; h++) {
@@ -169,9 +160,10 @@ void ntx__row_put(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *out = layer_row(f, s->out, i), *energy = ntx__capture_ffn(live_row(f, i)->capture, f->layer);
+    float *out = ntx__layer_row(f, s->out, i), *energy = ntx__capture_ffn(ntx__live_row(f, i)->capture, f->layer);
     if (!f->hidden)
-        ntx__activate(f, &s->glu.hidden, layer_row(f, s->in[0], i), layer_row(f, s->in[1], i) + s->from, s->width, out);
+        ntx__activate(f, &s->glu.hidden, ntx__layer_row(f, s->in[0], i), ntx__layer_row(f, s->in[1], i) + s->from,
+                      s->width, out);
     for (uint32_t j = 0; energy && j < s->width; j++)
         energy[j] = out[j] * out[j];
 }
@@ -179,7 +171,7 @@ void ntx__row_glu(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 /* The first half of each head stays, and moves down behind what was read already. */
 void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *both = layer_row(f, s->out, i), *other = layer_row(f, s->in[1], i);
+    float *both = ntx__layer_row(f, s->out, i), *other = ntx__layer_row(f, s->in[1], i);
     for (uint32_t h = 0; h < s->heads; h++) {
         memcpy(other + (size_t)h * s->width, both + (2 * (size_t)h + 1) * s->width, s->width * sizeof *both);
         memmove(both + (size_t)h * s->width, both + 2 * (size_t)h * s->width, s->width * sizeof *both);
@@ -188,7 +180,7 @@ void ntx__row_split(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_gate(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *by = layer_row(f, s->in[1], i), *out = layer_row(f, s->out, i);
+    float *by = ntx__layer_row(f, s->in[1], i), *out = ntx__layer_row(f, s->out, i);
     const uint32_t each = s->gate.by_head ? s->width / s->heads : 1;
     if (!s->gate.softplus)
         f->c.ops->sigmoid(by, s->width / each);
@@ -238,8 +230,8 @@ static void map_gelu_erf(const float *in, float *out, uint32_t n)
 void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     enum { SOME = 256 };
-    const float *in = layer_row(f, s->in[0], i);
-    float *out = layer_row(f, s->out, i), by[SOME];
+    const float *in = ntx__layer_row(f, s->in[0], i);
+    float *out = ntx__layer_row(f, s->out, i), by[SOME];
     if (s->map.kind == NTX_MAP_XIELU)
         map_xielu(&s->map, in, out, s->width);
     else if (s->map.kind == NTX_MAP_GELU || s->map.kind == NTX_MAP_GELU_QUICK)
@@ -259,7 +251,7 @@ void ntx__row_map(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 
 void ntx__row_unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    float *x = layer_row(f, s->out, i), eps = s->unit.eps != 0 ? s->unit.eps : f->hp->rms_eps;
+    float *x = ntx__layer_row(f, s->out, i), eps = s->unit.eps != 0 ? s->unit.eps : f->hp->rms_eps;
     for (uint32_t h = 0; h < s->heads; h++)
         f->c.ops->unit(x + (size_t)h * s->width, eps, s->width);
 }
@@ -268,7 +260,7 @@ void ntx__row_unit(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 void ntx__row_layernorm(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *w = f->vec[s->weight[0]], *b = s->n_weights > 1 ? f->vec[s->weight[1]] : NULL;
-    float *x = layer_row(f, s->out, i);
+    float *x = ntx__layer_row(f, s->out, i);
     double mean = 0, squares = 0;
     for (uint32_t k = 0; k < s->width; k++)
         mean += (double)x[k] / s->width;
@@ -295,13 +287,13 @@ void ntx__hadamard(float *x, uint32_t heads, uint32_t width)
 
 void ntx__row_hadamard(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    ntx__hadamard(layer_row(f, s->out, i), s->heads, s->width);
+    ntx__hadamard(ntx__layer_row(f, s->out, i), s->heads, s->width);
 }
 
 void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
     const float *dt = f->vec[s->weight[0]], *a = f->vec[s->weight[1]];
-    float *keeps = layer_row(f, s->out, i);
+    float *keeps = ntx__layer_row(f, s->out, i);
     const uint32_t each = s->width / s->heads;
     const double sign = s->rates.positive ? -1 : 1;
     for (uint32_t k = 0; s->rates.bound != 0 && k < s->width; k++)
@@ -309,15 +301,15 @@ void ntx__row_rates(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
                               (1 + exp(sign * (double)a[k / each] * ((double)keeps[k] + (double)dt[k]))));
     for (uint32_t k = 0; s->rates.bound == 0 && k < s->width; k++)
         keeps[k] = (float)exp(sign * (double)a[k / each] * ntx__softplus((double)keeps[k] + (double)dt[k]));
-    f->c.ops->sigmoid(layer_row(f, s->in[1], i), s->heads);
+    f->c.ops->sigmoid(ntx__layer_row(f, s->in[1], i), s->heads);
 }
 
 /* Adds to the residual stream: first attention's output, then the FFN's. */
 void ntx__row_add(struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
 {
-    const float *y = layer_row(f, s->in[0], i);
-    float *h = layer_row(f, s->out, i);
-    struct ntx_capture *capture = s->out == NTX_BUF_H ? live_row(f, i)->capture : NULL;
+    const float *y = ntx__layer_row(f, s->in[0], i);
+    float *h = ntx__layer_row(f, s->out, i);
+    struct ntx_capture *capture = s->out == NTX_BUF_H ? ntx__live_row(f, i)->capture : NULL;
     if (capture && s->part <= 2)
         ntx__capture_part(capture, s->part, f->layer, f->hp->n_layers, h, y, s->width);
     f->c.ops->add(h, y, s->width);
@@ -342,7 +334,7 @@ static void row_of_run(struct ntx_forward *f, uint32_t i, unsigned thread)
         if (s->feeds || i < f->n_live) /* the other rows have no q */
             ntx__cpu_row(f, s, i);
     for (uint32_t k = 0; r->forms && k < r->parts; k++)
-        ntx__quantize(f, r->forms, layer_row(f, last->out, i) + (size_t)k * r->width, r->width, i * r->parts + k);
+        ntx__quantize(f, r->forms, ntx__layer_row(f, last->out, i) + (size_t)k * r->width, r->width, i * r->parts + k);
 }
 
 static int run_rows(struct ntx_forward *f, const struct ntx__run *r)
@@ -354,201 +346,6 @@ static int run_rows(struct ntx_forward *f, const struct ntx__run *r)
         ntx__each(f, row_of_run, f->n_live + (r->feeds ? f->n_kv_only : 0));
     f->hidden = f->away = false;
     ntx__give_run(f, r);
-    return 0;
-}
-
-/* ---- attention: an item is a few heads that share a KV head, of one row, or of several rows at neighbouring positions
- * of a session. K and V of all rows are stored already: a row sees those of its batch up to its own position. */
-
-/* Query heads of an item: all that share a KV head, so that its K and V are read once; fewer if threads would be
- * idle. */
-static uint32_t heads_at_once(const struct ntx_forward *f)
-{
-    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
-    uint32_t shared = w.n_head / w.n_head_kv, n = shared;
-    while (n > NTX_ATTN_HEADS || (n > 1 && f->n_live * w.n_head / n < f->c.threads))
-        do
-            n--;
-        while (shared % n);
-    return n;
-}
-
-/* Rows of an item at most: as many as one call takes; fewer if threads would be idle. */
-static uint32_t rows_at_once(const struct ntx_forward *f)
-{
-    uint32_t heads = heads_at_once(f), items = ntx_dims_of(f->hp, f->layer).n_head / heads;
-    return NTX_MAX(1u, NTX_MIN(NTX_ATTN_VECTORS / heads, f->n_live * items / (ITEMS_PER_THREAD * f->c.threads)));
-}
-
-/* A row with a top-k of its own is attended alone. */
-static bool is_attended_alone(const struct ntx_forward *f, const struct ntx_step *s, uint32_t i)
-{
-    return f->hp->v_is_k || (s->attend.topk && ntx__has_topk(f, f->m.live[i]));
-}
-
-/* Position pos may begin another attention chunk, or another temperature: rows before it are not attended with it. */
-static bool begins_group_at(const struct ntx_step *s, uint32_t pos)
-{
-    const struct ntx_temperature *t = &s->attend.temperature;
-    return (s->attend.chunk && pos % s->attend.chunk == 0) ||
-           (t->length && (pos + (uint64_t)t->ahead) % t->length == 0);
-}
-
-static float temperature_at(const struct ntx_temperature *t, uint32_t pos)
-{
-    return t->length ? (float)(1 + (double)t->scale * log1p((double)((pos + (uint64_t)t->ahead) / t->length))) : 1;
-}
-
-/* Later positions that a row sees. */
-static uint32_t sees_ahead(const struct ntx_step *s, const struct ntx_row *row)
-{
-    return s->attend.causal ? 0 : row->ahead;
-}
-
-static uint32_t attended_place(const struct ntx_step *s, const struct ntx_row *row)
-{
-    return s->attend.columns ? row->by_columns : row->pos;
-}
-
-/* The first of the positions that a row sees, if not a window bounds them. */
-static uint32_t sees_from(const struct ntx_step *s, const struct ntx_row *row)
-{
-    const uint32_t place = attended_place(s, row);
-    if (s->attend.chunk)
-        return row->pos / s->attend.chunk * s->attend.chunk;
-    if (s->attend.band)
-        return place - NTX_MIN(place, s->attend.band);
-    return s->attend.block ? row->block : 0;
-}
-
-/* The end of the positions that a row sees. */
-static uint32_t sees_to(const struct ntx_step *s, const struct ntx_row *row)
-{
-    if (s->attend.band)
-        return NTX_MIN(attended_place(s, row) + s->attend.band, row->pos + sees_ahead(s, row)) + 1;
-    return s->attend.block && row->n_block ? row->block + row->n_block : row->pos + 1 + sees_ahead(s, row);
-}
-
-/* Rows of a block that see the same positions. */
-static bool sees_alike(const struct ntx_step *s, const struct ntx_row *a, const struct ntx_row *b)
-{
-    return sees_ahead(s, a) && !s->attend.window && !s->attend.chunk && !s->attend.band &&
-           ntx_kv_seq_type(a->kv) == NTX_KV_F16 && sees_to(s, a) == sees_to(s, b) &&
-           (!s->attend.block || a->block == b->block);
-}
-
-/* Fills attn_rows with the first live row of each group of neighbours, and n_live behind the last. */
-static uint32_t group_rows(struct ntx_forward *f)
-{
-    const struct ntx_step *step = ntx__steps_of(f, f->run);
-    uint32_t n = 0, most = rows_at_once(f), *first = f->m.attn_rows;
-    for (uint32_t i = 0; i < f->n_live; i++) {
-        const struct ntx_row *row = live_row(f, i), *before = i ? live_row(f, i - 1) : NULL;
-        if (!i || i - first[n - 1] == most || row->kv != before->kv || row->pos != before->pos + 1 ||
-            !ntx__in_place(row) || !ntx__in_place(before) ||
-            ((sees_ahead(step, row) || sees_ahead(step, before)) && !sees_alike(step, before, row)) ||
-            begins_group_at(step, row->pos) || is_attended_alone(f, step, i) || is_attended_alone(f, step, i - 1))
-            first[n++] = i;
-    }
-    first[n] = f->n_live;
-    return n;
-}
-
-/* Attention over K and V as they are stored. */
-static void attend_stored(const struct ntx_forward *f, const struct ntx_row *row, uint32_t kv_head, struct ntx_attn *a)
-{
-    const enum ntx_kv_type type = ntx_kv_seq_type(row->kv);
-    struct ntx_kv_query room;
-    if (f->c.kv_form && type != NTX_KV_F16)
-        ntx_kv_form_query(f->c.kv_form, f->c.ops, type, ntx_dims_of(f->hp, f->layer).kv_of, kv_head,
-                          (float)ntx_rope_magnitude(f->hp, NTX_ROTATION_ALL), &room, a);
-    f->c.ops->attend[type](a);
-}
-
-/* Groups that share a KV head follow one another, so that the next finds in the cache what the last one read. */
-static void attend_heads(struct ntx_forward *f, uint32_t item, unsigned thread)
-{
-    const struct ntx_step *step = ntx__steps_of(f, f->run);
-    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
-    struct ntx__lane *lane = &f->m.lanes[thread];
-    const uint32_t *group = f->m.attn_rows + item % f->n_attn_groups;
-    const uint32_t shared = w.n_head / w.n_head_kv, first = ntx_own_heads(f->hp, f->layer).first;
-    uint32_t n_q = heads_at_once(f), head = first * shared + item / f->n_attn_groups * n_q,
-             kv_head = head / shared - first;
-    const struct ntx_row *row = live_row(f, group[0]), *last = live_row(f, group[1] - 1);
-    struct ntx_attn a = {
-        .q = f->buf[NTX_BUF_Q].at + group[0] * f->buf[NTX_BUF_Q].ld + (size_t)head * w.head_k,
-        .out = f->m.attn + group[0] * f->ld_attn + (size_t)head * w.head_v,
-        .n_q = n_q,
-        .n_rows = group[1] - group[0],
-        .ld_q = f->buf[NTX_BUF_Q].ld,
-        .ld_out = f->ld_attn,
-        .k = lane->k,
-        .v = lane->v,
-        .block_tokens = NTX_KV_BLOCK,
-        .n_pos = sees_to(step, row),
-        .level = sees_ahead(step, row) != 0,
-        .head_k = w.head_k,
-        .head_v = w.head_v,
-        .scale = step->scale * temperature_at(&step->attend.temperature, row->pos),
-        .cap = step->attend.cap,
-        .window = step->attend.window ? step->attend.window + sees_ahead(step, row) : 0,
-        .first = sees_from(step, row),
-        .sinks = f->c.model->layers[f->layer].sinks != NTX_NO_TENSOR ? f->vec[NTX_T_sinks] + head : NULL,
-        .hole = ntx_kv_holes(row->kv, f->layer),
-    };
-    if (f->hp->v_is_k)
-        ntx__attend_pooled(f, step, f->m.live[group[0]], lane, &a);
-    else if (is_attended_alone(f, step, group[0]))
-        ntx__attend_topk(f, f->m.live[group[0]], kv_head, lane, &a);
-    for (uint32_t b = ntx_attn_from(&a, 0) / NTX_KV_BLOCK;
-         a.block_tokens > 1 && b <= (sees_to(step, last) - 1) / NTX_KV_BLOCK; b++) {
-        lane->k[b] = ntx_kv_k(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
-        lane->v[b] = ntx_kv_v(row->kv, f->layer, kv_head, b * NTX_KV_BLOCK);
-    }
-    if (a.block_tokens > 1 && !ntx__in_place(row))
-        ntx__attend_path(f, row, kv_head, lane, &a);
-    if (step->attend.mla)
-        ntx__mla_begin(f, lane, group[0], head, &a);
-    attend_stored(f, row, first + kv_head, &a);
-    if (step->attend.mla)
-        ntx__mla_end(f, lane, group[0], head, &a);
-}
-
-/* All rows of some heads, in their order: sums over rows are the same for any number of threads. */
-static void attend_all_rows(struct ntx_forward *f, uint32_t heads, unsigned thread)
-{
-    for (uint32_t g = 0; g < f->n_attn_groups; g++)
-        attend_heads(f, heads * f->n_attn_groups + g, thread);
-}
-
-static void quantize_attended(struct ntx_forward *f, uint32_t i, unsigned thread)
-{
-    (void)thread;
-    ntx__quantize(f, f->run->forms, layer_row(f, NTX_BUF_ATTN, i), f->run->width, i);
-}
-
-void ntx__attend_own(struct ntx_forward *f)
-{
-    const struct ntx_dims w = ntx_dims_of(f->hp, f->layer);
-    f->n_attn_groups = group_rows(f);
-    const uint32_t items = ntx_own_heads(f->hp, f->layer).n * (w.n_head / w.n_head_kv) / heads_at_once(f);
-    if (f->c.sums)
-        ntx__each(f, attend_all_rows, items);
-    else
-        ntx__each(f, attend_heads, f->n_attn_groups * items);
-}
-
-void ntx__attended(struct ntx_forward *f) { ntx__each(f, quantize_attended, f->n_live); }
-
-int ntx__cpu_attend(struct ntx_forward *f, const struct ntx__run *r)
-{
-    int rc = ntx__take_run(f, r);
-    if (rc)
-        return rc;
-    ntx__attend_own(f);
-    ntx__give_run(f, r);
-    ntx__attended(f);
     return 0;
 }
 
@@ -570,11 +367,11 @@ static void output_norm_row(struct ntx_forward *f, uint32_t i, unsigned thread)
 {
     (void)thread;
     const struct ntx_weight *compute_logits = &f->c.chunks->output;
-    float *x = layer_row(f, NTX_BUF_X, i);
+    float *x = ntx__layer_row(f, NTX_BUF_X, i);
     if (f->hp->no_output_norm)
-        memcpy(x, layer_row(f, NTX_BUF_H, i), f->hp->n_embd * sizeof *x);
+        memcpy(x, ntx__layer_row(f, NTX_BUF_H, i), f->hp->n_embd * sizeof *x);
     else
-        f->c.ops->rmsnorm(layer_row(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
+        f->c.ops->rmsnorm(ntx__layer_row(f, NTX_BUF_H, i), f->output_norm, f->hp->rms_eps, f->hp->n_embd, x);
     for (uint32_t k = 0; f->hp->logit_scale != 1 && k < f->hp->n_embd; k++)
         x[k] *= f->hp->logit_scale;
     ntx__quantize(f, ntx__forms(&compute_logits, 1), x, f->hp->n_embd, i);

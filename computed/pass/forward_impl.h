@@ -285,6 +285,14 @@ NTX_OPS(X)
 
 static inline double ntx__softplus(double x) { return x > 20 ? x : log1p(exp(x)); }
 
+/* Rounds of attention that threads share (cpu.h: struct ntx_attn_round), of one row and all of its heads. */
+enum { NTX__SHARED_POSITIONS = 8192 }; /* a row that sees fewer is not shared: barriers cost more than they save */
+struct ntx__attn_rounds {
+    float *w, *by;            /* [heads x ld], [heads x ld / NTX_ATTN_PART] */
+    struct ntx_attn_sum *sum; /* [heads] */
+    uint32_t ld;              /* 0: nothing is shared */
+};
+
 /* All memory of a pass, in one arena (forward_mem.c). R = max_rows. Rows of x, attn and gate are padded as
  * ntx_act_row_bytes requires, since matrices of floats multiply them directly. */
 struct ntx__mem {
@@ -319,6 +327,7 @@ struct ntx__mem {
     uint32_t *place;                          /* [R] of a row of the batch that is in this layer: its index in `live` */
     uint32_t *ahead;                          /* [R] the live ones that also run the next layer's FFN (moe_predict.c) */
     uint32_t *attn_rows;                      /* [R + 1] the first row of each group that attention takes together */
+    struct ntx__attn_rounds attn_rounds;
     /* [R + 1], [R] with a recurrent state: rows by session, and where each session's begin. */
     uint32_t *turns, *turn_rows;
     int32_t *ids;               /* [R] */
@@ -367,6 +376,9 @@ struct ntx_forward {
     /* The current pass; the engine thread writes between steps. */
     const struct ntx_batch *b;
     uint32_t layer, n_live, n_attn_groups, n_turns, next_chunk;
+    struct { /* of attention that threads share (forward_attend.c) */
+        uint32_t first, end, range, slice;
+    } round;
     uint32_t n_exact;  /* live rows that are exact: they come first */
     uint64_t ended_ns; /* end of the layer before, for the trace: this one begins then; 0: something came between */
     /* Rows after the live ones in m.live that leave only K and V in the layer, as they skip it or nobody wants its
@@ -527,6 +539,14 @@ static inline bool ntx__by_batch(uint8_t buf)
 {
     return buf == NTX_BUF_H || buf == NTX_BUF_INPUTS || buf == NTX_BUF_STREAMS;
 }
+static inline const struct ntx_row *ntx__live_row(const struct ntx_forward *f, uint32_t i)
+{
+    return &f->b->rows[f->m.live[i]];
+}
+static inline float *ntx__layer_row(const struct ntx_forward *f, enum ntx_buf b, uint32_t i) /* row i of the layer */
+{
+    return f->buf[b].at + (ntx__by_batch((uint8_t)b) ? f->m.live[i] : i) * f->buf[b].ld;
+}
 /* A row of the batch, in a buffer of the layer. */
 static inline float *ntx__of_batch(const struct ntx_forward *f, uint8_t buf, uint32_t row)
 {
@@ -651,9 +671,11 @@ static inline bool ntx__adds_to(const struct ntx_forward *f, const struct ntx_st
 void ntx__cpu_row(struct ntx_forward *f, const struct ntx_step *s, uint32_t i);
 /* PUT of the heads that this machine has, of all rows of the layer. */
 void ntx__put_own(struct ntx_forward *f, const struct ntx_step *s);
+void ntx__hadamard(float *x, uint32_t heads, uint32_t width);
+
+/* ---- forward_attend.c */
 void ntx__attend_own(struct ntx_forward *f); /* ATTEND of its heads, for f->run, with its vectors in f->vec */
 void ntx__attended(struct ntx_forward *f);   /* attention of all heads is done: makes its quantised forms */
-void ntx__hadamard(float *x, uint32_t heads, uint32_t width);
 
 /* ---- cpu_experts.c: see struct ntx_backend */
 int ntx__cpu_glu(struct ntx_forward *f, const struct ntx__glu *g);

@@ -378,6 +378,24 @@ static uint32_t most_places(const struct ntx_hparams *hp)
     return most;
 }
 
+/* Scores of a row that threads share: fewer positions a round where there are many heads. */
+static void place_attn_rounds(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__attn_rounds *m)
+{
+    enum { LEAST = 4 * NTX_ATTN_PART, MOST = 64 * NTX_ATTN_PART, SCORES = 1 << 18 };
+    const struct ntx_hparams *hp = &cfg->model->hp;
+    uint32_t heads = 1;
+    *m = (struct ntx__attn_rounds){0};
+    if (cfg->threads < 2 || cfg->ctx < NTX__SHARED_POSITIONS || hp->kv_lora || hp->v_is_k || hp->tower)
+        return;
+    for (uint32_t l = 0; l < hp->n_layers; l++)
+        heads = NTX_MAX(heads, ntx_dims_of(hp, l).n_head);
+    const uint32_t most = NTX_MIN(SCORES / heads / NTX_ATTN_PART * NTX_ATTN_PART, (uint32_t)MOST);
+    m->ld = NTX_MIN(NTX_MAX(most, (uint32_t)LEAST), NTX_ROUND_UP(cfg->ctx, NTX_ATTN_PART));
+    m->w = place_bytes(c, (uint64_t)heads * m->ld * sizeof *m->w);
+    m->by = place_bytes(c, (uint64_t)heads * (m->ld / NTX_ATTN_PART) * sizeof *m->by);
+    m->sum = place_bytes(c, heads * sizeof *m->sum);
+}
+
 /* Attention's buffers and the FFN's are never in use together; but with blocks of rows, q of later blocks is, and a
  * tower's FFN may use Z. */
 static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, struct ntx__mem *m)
@@ -403,6 +421,7 @@ static void place_layer(struct cursor *c, const struct ntx_forward_config *cfg, 
     m->pool_gate = place_rows(c, rows, cfg->widths->buf[NTX_BUF_POOL_GATE]);
     m->keys = place_rows(c, rows, cfg->widths->buf[NTX_BUF_KEYS]);
     m->keys_gate = place_rows(c, rows, cfg->widths->buf[NTX_BUF_KEYS_GATE]);
+    place_attn_rounds(c, cfg, &m->attn_rounds);
     uint64_t attention_end = c->at;
     c->at = start;
     m->gate = place_rows(c, rows + late_rows(cfg), cfg->widths->buf[NTX_BUF_GATE]);
