@@ -15,6 +15,7 @@ if(me EQUAL 0 AND NOT owner EQUAL 0 AND setpriv)
   set(as ${setpriv} --reuid=${owner} --regid=${group} --clear-groups)
 endif()
 message(STATUS "Building the rest in ${NTX_BUILD}: kernels of other processors, plug-ins, man pages (some minutes)")
+execute_process(COMMAND ${as} ${CMAKE_COMMAND} -E touch ${NTX_BUILD}/incomplete)
 execute_process(COMMAND ${as} ${CMAKE_COMMAND} -DNTX_THIS_CPU=OFF ${NTX_BUILD} OUTPUT_QUIET RESULT_VARIABLE failed)
 if(NOT failed)
   execute_process(COMMAND ${as} ${CMAKE_COMMAND} --build ${NTX_BUILD} --parallel --target ntx_installed
@@ -24,3 +25,6 @@ if(failed)
   message(FATAL_ERROR "Nothing is installed: ${NTX_BUILD} has this processor's programs only, and the rest does not "
     "build. To see why: cmake -DNTX_THIS_CPU=OFF ${NTX_BUILD} && cmake --build ${NTX_BUILD} --target ntx_installed")
 endif()
+# Complete now: without the file, the directory's next installation begins with copying.
+execute_process(COMMAND ${as} ${CMAKE_COMMAND} -E rm -f ${NTX_BUILD}/incomplete)
+execute_process(COMMAND ${as} ${CMAKE_COMMAND} ${NTX_BUILD} OUTPUT_QUIET)

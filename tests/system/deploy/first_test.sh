@@ -51,6 +51,9 @@ echo 7 >"$tmp/code"
 tr -s ' \n' ' ' <"$tmp/said" | grep -q 'Nothing is installed: .* cmake -DNTX_THIS_CPU=OFF .* --target ntx_installed' ||
     fail "it does not say what is missing: $(cat "$tmp/said")"
 [ ! -e "$tmp/root" ] || fail "files were installed although the rest is missing"
+! DESTDIR=$tmp/root cmake --install "$quick" >"$tmp/said" 2>&1 || fail "it installed without the rest, the second time"
+grep -q 'Nothing is installed' "$tmp/said" && [ ! -e "$tmp/root" ] ||
+    fail "an installation that is tried again copies what there is: $(cat "$tmp/said")"
 grep -qx 'NTX_THIS_CPU:BOOL=OFF' "$tmp/asked" ||
     fail "the rest was built with this processor's kernels: $(cat "$tmp/asked")"
 "$real" -C "$quick" -t commands ntx_installed >"$tmp/all" || fail "ninja -t commands"
@@ -59,5 +62,7 @@ grep -qx 'NTX_THIS_CPU:BOOL=OFF' "$tmp/asked" ||
 for made in nvcc man.sh; do
     [ "$(grep -c "$made" "$tmp/all")" = "$(grep -c "$made" "$tmp/usual")" ] || fail "the rest lacks $made"
 done
+echo 0 >"$tmp/code"
+DESTDIR=$tmp/root cmake --install "$quick" >"$tmp/said" 2>&1 # this ninja makes no files to copy
 ! grep -q complete.cmake "$quick/cmake_install.cmake" || fail "a complete directory would be built again"
 echo "the first build: $objects files, kernels $(set_of "$tmp/first")"
