@@ -19,7 +19,6 @@ mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /tmp
 ln -sf /proc/self/fd /dev/fd
 ldconfig
-echo "guest: Linux $(uname -r) on $(uname -m), pages of $(getconf PAGESIZE) bytes"
 dpkg -i /ntx.deb >/dpkg.log 2>&1 || { cat /dpkg.log; off; }
 echo "guest: $(ntx --version), installed: $(dpkg-query -W -f '${Package} ${Architecture} ${Status}' ntx)"
 sectors() { awk '$3 == "nvme0n1" {print $6}' /proc/diskstats; }
@@ -35,6 +34,7 @@ echo "guest: read $(stat_of bytes_read) bytes, the drive gave $(((after - before
 echo "guest: kernels $(stat_of kernel)"
 dpkg --purge ntx >/dpkg.log 2>&1 || cat /dpkg.log
 echo "guest: purged, $(find /usr /etc -name 'ntx*' | wc -l) files left"
+echo "guest: Linux $(uname -r) on $(uname -m), pages of $(getconf PAGESIZE) bytes"
 cd /checkout || off
 n=0
 while read -r command; do
