@@ -196,6 +196,21 @@ static int nextn_bytes(const struct ntx_options *o, const struct ntx_outline *m,
     return 0;
 }
 
+/* --draft self without a copy: the model's layers in memory. */
+static int request_layers(const struct ntx_plan_answer *a, struct ntx_place_request *r, uint32_t ctx,
+                          struct ntx_err *err)
+{
+    const char *why = ntx_drafter_layers_refused(a->model.model);
+    if (why)
+        return ntx_err_set(err, -ENOTSUP,
+                           "--draft self: there is no copy of the model in fewer bits, and its layers in memory cannot "
+                           "draft: %s",
+                           why);
+    r->plan.layers = r->drafts.layers = true;
+    r->plan.other_bytes += ntx_drafter_layers_bytes(a->model.model, ctx);
+    return 0;
+}
+
 /* Memory of the drafters, computed as in computed/engine/load_drafter.c. */
 static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
                           struct ntx_place_request *r, struct ntx_err *err)
@@ -235,6 +250,10 @@ static int drafters_bytes(const struct ntx_options *o, const struct ntx_model_fi
         close(fd[i]);
     }
     a->small_models &= !ntx_draft_nextn(o->load.draft);
+    if (!rc && n < ntx_draft_files(o->load.draft)) {
+        r->trees &= n || ntx_draft_nextn(o->load.draft); /* layers draft few tokens at a time */
+        rc = request_layers(a, r, ctx, err);
+    }
     a->drafter_bytes = *bytes;
     return rc ? rc : nextn_bytes(o, m, ctx, ram, bytes, err);
 }
@@ -367,6 +386,38 @@ static int weigh_drafter(struct ntx_plan_answer *a, struct ntx_place_request *r,
     return rc;
 }
 
+/* --draft auto without a drafter: the model's layers in memory, where that pays, as a load does. */
+static void weigh_layers(const struct ntx_options *o, struct ntx_plan_answer *a, struct ntx_place_request *r)
+{
+    struct ntx_place_request with = *r;
+    struct ntx_layout layout;
+    struct ntx_err ignored = {0};
+    if (!a->place.predicted || !a->place.bytes[NTX_TIER_STORAGE] || a->drafter_bytes || a->place.vram || a->named ||
+        !ntx_draft_auto(o->load.draft) || !ntx_draft_layers_free(&a->place.decode) || r->plan.kv_ram ||
+        request_layers(a, &with, a->place.ctx, &ignored))
+        return;
+    with.drafts.kind = 2;
+    with.drafts.learned = false;
+    if (!ntx_place(&a->hw, &a->model, &with, &layout, &ignored) && layout.n_without &&
+        layout.drafts.tok_s > NTX_DRAFT_PAYS * NTX_MAX(1 / a->place.decode.pass_s, a->place.drafts.tok_s)) {
+        a->place = layout;
+        *r = with;
+    }
+}
+
+static void note_layers(struct ntx_plan_answer *a, const struct ntx_place_request *r)
+{
+    if (r->plan.layers && !a->place.n_without)
+        snprintf(a->notes[NTX_PLAN_NOTE_DRAFTER], sizeof a->notes[0],
+                 "--draft self: %s: the text itself drafts instead.",
+                 a->place.bytes[NTX_TIER_STORAGE] ? "fewer than a third of the layers are in memory"
+                                                  : "all of the model is in memory");
+    if (a->place.n_without)
+        snprintf(a->notes[NTX_PLAN_NOTE_DRAFTER], sizeof a->notes[0],
+                 "The layers in memory draft (--draft self): %u of %u, without the %u that stream.",
+                 a->model.model->hp.n_layers - a->place.n_without, a->model.model->hp.n_layers, a->place.n_without);
+}
+
 /* Computes the placement. */
 static int place_model(const struct ntx_options *o, const struct ntx_model_files *f, struct ntx_plan_answer *a,
                        struct ntx_err *err)
@@ -383,6 +434,8 @@ static int place_model(const struct ntx_options *o, const struct ntx_model_files
         rc = place_blind(a, &r, err);
     if (rc)
         return rc;
+    weigh_layers(o, a, &r);
+    note_layers(a, &r);
     a->exact = !a->named && !*a->model.why && !a->place.vram;
     if (*a->model.why)
         snprintf(a->notes[NTX_PLAN_NOTE_MODEL], sizeof a->notes[0],

@@ -104,7 +104,7 @@ void ntx__plan_note_copies(const struct ntx_options *o, const struct ntx_model_f
     if (a->named || *a->model.why || !a->place.predicted || !a->place.bytes[NTX_TIER_STORAGE] || m->pack ||
         !ntx_draft_auto(o->load.draft))
         return;
-    if (!a->drafter_bytes)
+    if (!a->drafter_bytes && !a->place.n_without)
         note_copy(f, a, *r);
     if (!a->place.vram)
         note_planes(o, f, a, r);

@@ -102,6 +102,8 @@ struct ntx_drafter_layers {
     uint64_t without[NTX_MAX_LAYERS / 64];
     uint32_t ctx, max_rows; /* of the forward pass */
 };
+/* NULL, or why they cannot draft. */
+const char *ntx_drafter_layers_refused(const struct ntx_model *model);
 uint64_t ntx_drafter_layers_bytes(const struct ntx_model *model, uint32_t ctx);
 int ntx_drafter_layers_new(const struct ntx_drafter_layers *of, struct ntx_drafter **out, struct ntx_err *err);
 /* Shows it the state [n_embd] that the large model left after all layers at position pos of this text, one position

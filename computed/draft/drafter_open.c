@@ -257,6 +257,8 @@ int ntx_drafter_nextn_new(const struct ntx_gguf *model, const int *fds, uint32_t
     return ntx__drafter_made(d, rc, ctx, threads, out, err);
 }
 
+const char *ntx_drafter_layers_refused(const struct ntx_model *m) { return ntx_forward_parts(m); }
+
 /* Logits, samplers, tokens. */
 uint64_t ntx_drafter_layers_bytes(const struct ntx_model *m, uint32_t ctx)
 {

@@ -33,6 +33,7 @@ static bool drafts_impossible(const struct ntx_engine *e) { return e->l->skips &
 #define EXPANDED_MOST 320u /* nodes of a drafter's tree */
 #define WAITED_FOR    0.02 /* least chance of a node */
 #define FEW_NODES     16u
+#define REPEATS       0.8 /* chance of the first node of look-up */
 #define COLD_MOST     64u /* passes */
 static struct ntx_draft_text draft_text(const struct ntx_engine *e, const struct ntx_session *s)
 {
@@ -129,6 +130,14 @@ static void look_up(struct ntx_engine *e, const struct ntx_session *s, struct nt
     e->looked_ns = (double)(ntx_now_ns() - t0);
 }
 
+/* Whether the text repeats so surely that drafts of the layers in memory are not worth the time: they take it from the
+ * pass, while a draft model works beside it. */
+static bool repeats_surely(const struct ntx_engine *e, const struct ntx_draft *looked)
+{
+    return e->by_states && !e->left && looked->n > 1 &&
+           ntx_draft_chance(&e->draft_stats.chances, looked->kind[1], 1, looked->said[1]) >= REPEATS;
+}
+
 static void propose_tree(struct ntx_engine *e, struct ntx_session *s, struct ntx_draft *d, const struct wanted *w)
 {
     const struct ntx_draft_text t = draft_text(e, s);
@@ -139,10 +148,10 @@ static void propose_tree(struct ntx_engine *e, struct ntx_session *s, struct ntx
     unsigned several = n + looks > 1, k = 0;
     double cost = several ? w->cost / 4 : w->cost; /* a node that several propose is worth more */
     e->looked_ns = 0;
-    if (n && e->policy.turn.on)
-        wait_for_models(e, s, w);
     if (looks)
         look_up(e, s, several ? &e->parts[k++] : d, w);
+    if (n && e->policy.turn.on && !(looks && !e->policy.asked && repeats_surely(e, several ? e->parts : d)))
+        wait_for_models(e, s, w);
     for (unsigned i = 0; i < e->n_files; i++)
         if (takes_part(e, s, i))
             ntx_draft_from_file(&e->file[i], several ? &e->parts[k++] : d, &e->draft_stats.chances, &t, w->most,

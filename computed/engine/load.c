@@ -311,6 +311,27 @@ static int plan_without_drafters(struct ntx_loaded *l, const struct ntx_load_set
     return 0;
 }
 
+/* --draft auto without a drafter: where the model streams, its layers in memory draft if that is predicted to pay, or
+ * is known to. */
+static void weigh_layers(struct ntx_loaded *l, const struct ntx_load_settings *set, const struct ntx_plan_request *q)
+{
+    struct ntx_plan_request with = *q;
+    struct ntx_plan *without = l->plan, *plan = NULL;
+    struct ntx_err ignored = {0};
+    const uint64_t bytes = l->plan->geo.n_sched && q->hw ? ntx__load_layers_offer(l, set) : 0;
+    if (!bytes)
+        return;
+    with.layers = true;
+    with.other_bytes += bytes;
+    if (ntx_plan_make(l->model, &with, &plan, &ignored) || !plan->n_without) {
+        ntx_plan_free(plan);
+        l->n_drafters = 0;
+        return;
+    }
+    l->plan = plan;
+    ntx__load_drafters_weigh(l, set, q->hw, without);
+}
+
 /* Finds the hardware profile, for predictions. False: there is none. */
 static bool find_profile(const struct ntx_load_request *r, struct ntx_hw *hw)
 {
@@ -501,6 +522,7 @@ static int make_plan(const struct ntx_load_request *r, struct ntx_loaded *l, str
     if (l->n_drafters && drafter && (!r->set.draft_nodes || l->drafters_unsure) && !l->machines &&
         (rc = weigh_drafters(l, &r->set, &q, &clients, drafter, err)))
         return rc;
+    weigh_layers(l, &r->set, &q);
     struct ntx_kv_shape kv = l->plan->kv;
     if ((rc = ntx_kv_shape_limit(&l->model->hp, kv_type, r->set.kv_ram, &kv, err)))
         return rc;

@@ -191,6 +191,8 @@ int ntx__load_drafters_build(struct ntx_loaded *l, uint64_t epoch, struct ntx_er
  * once there is a forward pass. */
 struct ntx_load_drafter *ntx__load_drafters_layers(struct ntx_loaded *l);
 void ntx__load_drafters_layers_drop(struct ntx_loaded *l);
+/* --draft auto without a drafter: offers these layers. Returns the bytes that they take; 0: they cannot draft here. */
+uint64_t ntx__load_layers_offer(struct ntx_loaded *l, const struct ntx_load_settings *set);
 int ntx__load_drafters_start(struct ntx_loaded *l, struct ntx_err *err);
 void ntx__load_drafters_free(struct ntx_loaded *l);
 

@@ -98,7 +98,7 @@ int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, st
 /* Why the model's layers in memory cannot draft, or NULL. */
 static const char *no_layers(const struct ntx_loaded *l, const struct ntx_load_settings *set)
 {
-    const char *why = ntx_forward_parts(l->model);
+    const char *why = ntx_drafter_layers_refused(l->model);
     if (!why && l->back.gpu)
         why = "a GPU computes them";
     if (!why && l->machines)
@@ -289,6 +289,13 @@ static bool drafters_pay(const struct ntx_loaded *l, const struct ntx_hw *hw, co
     for (unsigned i = 0; i < l->n_drafters; i++)
         if (l->drafter[i].kind == NTX_DRAFTER_FILE_MODEL)
             with.row_s += ntx_draft_row_s(hw, l->drafter[i].fd);
+        else if (l->drafter[i].kind == NTX_DRAFTER_FILE_LAYERS)
+            with.layers = true;
+    struct ntx_load_bytes load;
+    struct ntx_forecast plain;
+    if (with.layers && (!ntx_plan_load(l->model, without, 1, 1, ntx_plan_text(without), &load) ||
+                        ntx_predict(hw, &load, &plain) || !ntx_draft_layers_free(&plain)))
+        return false;
     ntx_draft_predict(hw, l->model, l->plan, &with, &a);
     ntx_draft_predict(hw, l->model, without, &looked, &b);
     return a.tok_s > NTX_DRAFT_PAYS * NTX_MAX(without->predicted_tok_s, b.tok_s);
@@ -301,7 +308,7 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
     struct ntx_err err = {0};
     char digest[NTX_DIGEST_TEXT];
     const struct ntx_draft_stats_place *at;
-    bool lookup = ntx_draft_looks_up(set->draft) && !ntx__load_undrafted(l), leave = false;
+    bool lookup = ntx_draft_looks_up(set->draft) && !ntx__load_undrafted(l), leave = false, predicted = false;
     ntx_draft_stats_begin(&g, ntx_draft_believed);
     if (!ntx_load_draft_stats(l, &g, digest, &err) && !set->draft_nodes &&
         (at = ntx_draft_stats_place(&g, lookup ? 2 : 1, l->plan->threads, l->plan->bytes_storage))) {
@@ -313,13 +320,24 @@ void ntx__load_drafters_weigh(struct ntx_loaded *l, const struct ntx_load_settin
             leave &= !ntx_draft_stats_store(digest, &g, &err);
         }
     } else if (l->drafters_unsure) {
-        leave = !drafters_pay(l, hw, &g, without);
+        leave = predicted = !drafters_pay(l, hw, &g, without);
     }
     struct ntx_plan *other = leave ? l->plan : without;
     l->plan = leave ? without : l->plan;
     ntx_plan_free(other);
-    if (leave)
+    if (leave && predicted && ntx__load_drafters_layers(l))
+        l->n_drafters = 0; /* nobody asked for it, and nothing was lost */
+    else if (leave)
         leave_drafters_out(l);
+}
+
+uint64_t ntx__load_layers_offer(struct ntx_loaded *l, const struct ntx_load_settings *set)
+{
+    if (!ntx_draft_auto(set->draft) || l->n_drafters || l->drafters_left_out || l->drafters_unfit || no_layers(l, set))
+        return 0;
+    open_layers(l);
+    l->drafters_unsure = true;
+    return ntx_drafter_layers_bytes(l->model, l->plan->ctx);
 }
 
 unsigned ntx_load_drafter_files(const struct ntx_loaded *l)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "computed/plan/draft_predict.h"
 
+#include <math.h>
+
 #include "common/util.h"
 #include "computed/plan/predict.h"
 #include "model/arch.h"
@@ -9,8 +11,36 @@
 #define AHEAD       0.5  /* of the time that a pass waits for the drive: the draft model's work that is of use */
 #define SHARED      2    /* times as long a step takes where the pass has all cores */
 #define STEPS       0.5  /* of the draft model for a node of a tree; a chain, which is expected at first, takes one */
+#define MISSED      0.47 /* drafts that do not hold, for each share of the layers that is left out, */
+#define MISSED_MORE 1.5  /* and more of those beyond half (docs/log/drafts.md) */
+#define WAITS       0.6  /* of a pass is computing at most, where it does not matter where in the model reads are */
 #define COPY_BITS   2.96 /* per weight of a block in the mix Q2_K, mean */
 #define OUTPUT_BITS 6.56 /* per weight of its output matrix */
+
+static bool draft_by_layers(const struct ntx_plan *p, const struct ntx_draft_request *r)
+{
+    return r->layers && p->n_without;
+}
+
+static double layers_step_s(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p)
+{
+    struct ntx_load_bytes load;
+    struct ntx_forecast f;
+    ntx_plan_load_draft(m, p, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &load);
+    return ntx_predict(hw, &load, &f) ? 0 : f.pass_s;
+}
+
+bool ntx_draft_layers_free(const struct ntx_forecast *plain) { return plain->compute_s <= WAITS * plain->drive_s; }
+
+/* Tokens that the i-th draft (from 0) adds: of a chain, by layers; else by statistics of all models. */
+static double gain_of(const struct ntx_model *m, const struct ntx_plan *p, const struct ntx_draft_request *r,
+                      uint32_t i, bool *known)
+{
+    const double out = (double)p->n_without / m->hp.n_layers;
+    if (draft_by_layers(p, r))
+        return pow(1 - MISSED * out - MISSED_MORE * NTX_MAX(out - 0.5, 0.0), i + 1);
+    return ntx_draft_stats_gain(r->stats, r->kind, i, known);
+}
 
 /* Seconds of a pass with n drafts beside one row, which take the draft model so many steps. 0: unknown. */
 static double pass_s(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
@@ -20,6 +50,8 @@ static double pass_s(const struct ntx_hw *hw, const struct ntx_model *m, const s
     struct ntx_forecast f;
     if (!ntx_plan_load(m, p, n + 1, n + 1, NTX_MIN(p->ctx, NTX_PLAN_TEXT), &load) || ntx_predict(hw, &load, &f))
         return 0;
+    if (draft_by_layers(p, r))
+        return f.pass_s + steps * layers_step_s(hw, m, p);
     const double step = r->row_s * (p->threads < hw->threads ? 1 : SHARED),
                  ahead = AHEAD * NTX_MAX(f.pass_s - f.compute_s, 0.0);
     return f.pass_s + NTX_MAX(steps * step - ahead, 0.0);
@@ -49,7 +81,10 @@ static void expect_as_before(const struct ntx_hw *hw, const struct ntx_model *m,
 void ntx_draft_predict(const struct ntx_hw *hw, const struct ntx_model *m, const struct ntx_plan *p,
                        const struct ntx_draft_request *r, struct ntx_draft_forecast *out)
 {
-    if (!r->nodes && ntx_draft_stats_known(r->stats, r->kind)) {
+    const struct ntx_draft_request by_text = {.stats = r->stats, .nodes = r->nodes, .learned = r->learned};
+    if (r->layers && !p->n_without) /* they are too few, or all */
+        r = &by_text;
+    if (!r->nodes && !draft_by_layers(p, r) && ntx_draft_stats_known(r->stats, r->kind)) {
         expect_as_before(hw, m, p, r, out);
         return;
     }
@@ -58,7 +93,7 @@ void ntx_draft_predict(const struct ntx_hw *hw, const struct ntx_model *m, const
     uint32_t most = NTX_MIN(r->nodes ? r->nodes : NTX_DRAFT_STATS_RANKS, most_nodes(p));
     double tokens = 1;
     for (uint32_t n = 0; n <= most; n++) {
-        tokens += n ? ntx_draft_stats_gain(r->stats, r->kind, n - 1, &out->known) : 0;
+        tokens += n ? gain_of(m, p, r, n - 1, &out->known) : 0;
         double s = n < most && r->nodes ? 0 : pass_s(hw, m, p, r, n, n);
         if (s <= 0 || tokens / s <= out->tok_s)
             continue;

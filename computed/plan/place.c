@@ -47,6 +47,7 @@ static void sum_up(const struct ntx_hw *hw, const struct ntx_outline *o, const s
     l->kv_type = p->kv_type;
     l->kv_token_bytes = (double)ntx_kv_block_bytes(&o->model->hp, p->kv_type) / NTX_KV_BLOCK;
     l->on_device = p->on_device;
+    l->n_without = p->n_without;
     l->predicted = ntx_plan_load(o->model, p, 1, 1, text, &one) &&
                    ntx_plan_load(o->model, p, p->max_rows, p->kv.ram ? 0 : 1, text, &many) &&
                    !ntx_predict(hw, &one, &l->decode) && !ntx_predict(hw, &many, &l->prefill);

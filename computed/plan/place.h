@@ -37,6 +37,7 @@ struct ntx_layout {
     /* One row; and a prompt of a full pass (a long one, if K and V are partly in a file). */
     struct ntx_forecast decode, prefill;
     struct ntx_draft_forecast drafts; /* 0: no drafts, or no prediction */
+    uint32_t n_without;               /* layers that drafts by those in memory leave out; 0: these do not draft */
     char note[200];                   /* why a GPU that exists is not used; "": it is, or there is none */
 };
 

@@ -135,5 +135,8 @@ uint32_t ntx_plan_text(const struct ntx_plan *p);
  * the text: groups of a packed model on demand. Experts are assumed to be routed evenly. */
 bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t rows, uint32_t asked,
                    uint32_t positions, struct ntx_load_bytes *out);
+/* Those of a row of a draft by the layers in memory; p has n_without. */
+void ntx_plan_load_draft(const struct ntx_model *m, const struct ntx_plan *p, uint32_t positions,
+                         struct ntx_load_bytes *out);
 
 #endif

@@ -143,6 +143,26 @@ bool ntx_plan_load(const struct ntx_model *m, const struct ntx_plan *p, uint32_t
     return true;
 }
 
+void ntx_plan_load_draft(const struct ntx_model *m, const struct ntx_plan *p, uint32_t positions,
+                         struct ntx_load_bytes *out)
+{
+    struct ntx_load_bytes l = {.rows = 1,
+                               .asked = 1,
+                               .n_layers = m->hp.n_layers - p->n_without,
+                               .width = m->hp.n_embd,
+                               .threads = p->threads,
+                               .kv_type = p->kv_type};
+    for (uint32_t i = 0; i < p->chunks->n; i++) {
+        const struct ntx_chunk *c = &p->chunks->list[i];
+        if (!c->lookup && (c->layer >= m->hp.n_layers || !(p->without[c->layer / 64] >> c->layer % 64 & 1)))
+            l.bytes[NTX_TIER_HOST][type_of(m, c)] += (double)c->bytes;
+    }
+    for (uint32_t i = 0; i < m->hp.n_layers; i++)
+        if (!(p->without[i / 64] >> i % 64 & 1))
+            l.kv_bytes += ntx_kv_layer_reads(&m->hp, p->kv_type, i, positions);
+    *out = l;
+}
+
 /* Full passes of a prompt, at its beginning and at the context's end. */
 static void predict_blocks(const struct ntx_model *m, const struct ntx_hw *hw, struct ntx_plan *p)
 {

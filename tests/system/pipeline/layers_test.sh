@@ -8,7 +8,8 @@ export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 models=$(cd "$(dirname "$0")/../../../models" && pwd)
 cp "$models/demo.gguf" "$tmp/a.gguf"
 prompt="Once upon a time there was a little girl who"
-text=(--raw -n 60 --ignore-eos --ctx 256 --rows 32)
+# memory grows with threads, and with it the number of layers that stream
+text=(--raw -n 60 --ignore-eos --ctx 256 --rows 32 --threads 2)
 
 # both WHAT MODEL WAY HOW...: compares the text without drafts with that of --draft WAY
 both() {
@@ -37,15 +38,15 @@ held "with a penalty" "$tmp/a.gguf" self 5 "${text[@]}" --ram 17M --temp 0.7 --s
     --draft-nodes 7
 printf %s '{"type": "object", "additionalProperties": false, "required": ["name"], "properties": {' \
     '"name": {"type": "string", "maxLength": 12}}}' >"$tmp/schema"
-held "masks" "$tmp/a.gguf" self 1 --ctx 256 --rows 32 --ram 17M --json-schema "$tmp/schema" --temp 1 --seed 2 -n 60 \
-    --draft-nodes 7
+held "masks" "$tmp/a.gguf" self 1 --ctx 256 --rows 32 --threads 2 --ram 17M --json-schema "$tmp/schema" --temp 1 \
+    --seed 2 -n 60 --draft-nodes 7
 
 # Sliding windows smaller than the text; two files.
 model "$tmp/w.gguf" --arch gemma3 --layers 12 --embd 256 --ff 1024 --heads 4 --kv 2 --head-dim 64 --window 40 \
     --type Q8_0 --ctx 512
-held "windows" "$tmp/w.gguf" self 1 --raw -n 90 --ignore-eos --ctx 512 --rows 16 --ram 14M --temp 0 --draft-nodes 5
-both "windows, sampled" "$tmp/w.gguf" self --raw -n 90 --ignore-eos --ctx 512 --rows 16 --ram 14M --temp 0.9 --seed 5 \
-    --draft-nodes 5
+wide=(--raw -n 90 --ignore-eos --ctx 512 --rows 16 --threads 2 --ram 14M --draft-nodes 5)
+held "windows" "$tmp/w.gguf" self 1 "${wide[@]}" --temp 0
+both "windows, sampled" "$tmp/w.gguf" self "${wide[@]}" --temp 0.9 --seed 5
 
 # The reader dies while drafts are verified.
 ntx run "$tmp/a.gguf" "$prompt" --quiet --draft off "${text[@]}" --ram 17M --temp 0.8 --seed 6 >"$tmp/plain"
@@ -73,8 +74,8 @@ generate() {
 }
 for way in off self; do
     rm -f "$tmp/up.log" # else the one before says that it is ready
-    "$NTX_BIN/ntx" up "$tmp/a.gguf" --ctx 256 --rows 32 --sessions 3 --ram 20M --draft "$way" --draft-nodes 5 \
-        2>"$tmp/up.log" &
+    "$NTX_BIN/ntx" up "$tmp/a.gguf" --ctx 256 --rows 32 --threads 2 --sessions 3 --ram 20M --draft "$way" \
+        --draft-nodes 5 2>"$tmp/up.log" &
     up=$!
     cleanup+=("kill -9 $up 2>/dev/null")
     wait_for 20 grep -q 'ready' "$tmp/up.log" || fail "not ready: $(cat "$tmp/up.log")"
@@ -108,4 +109,30 @@ warns() {
 }
 warns "all of the model is in memory" 60M
 warns "fewer than a third of the layers are in memory" 13M
+
+# auto uses them where a profile says that it pays: a slow drive, beside a fast processor; not with a fast drive, nor
+# without a profile. `ntx plan` says the same.
+# by_auto DRIVE_GB_S: tokens by auto with such a profile, and the plan
+by_auto() {
+    mkdir -p "$tmp/auto.$1/ntx"
+    printf '{"ntx_profile": 1, "source": "measured", "cpu": {"threads": 2}, "ram": {"gb_s": 20, "gb_s_1": 10},
+        "drive": {"reads": [{"bytes": 4096, "gb_s": %s}, {"bytes": 1048576, "gb_s": %s}]}, "kernels": [%s]}' "$1" "$1" \
+        "$(for t in F32 F16 Q4_0 Q4_1 Q5_0 Q8_0 Q4_K Q5_K Q6_K; do
+            printf '{"type": "%s", "rows": 1, "gb_s": 20, "gb_s_1": 10}, ' $t
+            printf '{"type": "%s", "rows": 8, "gb_s": 20, "gb_s_1": 10}, ' $t
+        done | sed 's/, $//')" >"$tmp/auto.$1/ntx/profile.json"
+    XDG_CACHE_HOME=$tmp/auto.$1 ntx run "$tmp/a.gguf" "$prompt" --quiet "${text[@]}" --temp 0.8 --seed 4 --ram 17M \
+        --stats "$tmp/s" >"$tmp/got" || fail "auto, a drive of $1 GB/s"
+    XDG_CACHE_HOME=$tmp/auto.$1 ntx plan "$tmp/a.gguf" --ctx 256 --rows 32 --threads 2 --ram 17M >"$tmp/plan" ||
+        fail "plan, a drive of $1 GB/s"
+    ntx run "$tmp/a.gguf" "$prompt" --quiet "${text[@]}" --temp 0.8 --seed 4 --ram 17M --draft off >"$tmp/plain"
+    same "$tmp/plain" "$tmp/got" "auto, a drive of $1 GB/s"
+}
+by_auto 0.1
+grep -q '"layers": [0-9]' "$tmp/s" || fail "auto does not use the layers: $(grep draft "$tmp/s")"
+grep -q 'layers in memory draft (--draft self): [0-9]* of 12, without the [0-9]* that stream' "$tmp/plan" ||
+    fail "the plan: $(cat "$tmp/plan")"
+by_auto 50
+grep -q '"layers"' "$tmp/s" && fail "auto uses the layers beside a fast drive"
+grep -q 'layers in memory draft' "$tmp/plan" && fail "so does the plan: $(cat "$tmp/plan")"
 echo ok
