@@ -22,8 +22,8 @@
  *   1 of each nibble          n/4, n/2 + n/4            as above, then byte j has the next bit of x[j + k n/4] as bit k
  *   4 of each byte            n/2, n/2                  as above, with nibbles for pairs of bits
  *
- * Alone, the high bits stand for the middle of the interval that the low bits divide. It is half a step above a value
- * of the whole type (NTX_PLANES_BELOW), so products of high bits are those of twice the values and one, halved. */
+ * Alone, the high bits stand for the middle of the interval that the low bits divide. With n low bits it is
+ * (2^n - 1) / 2 steps above the value whose low bits are 0. So products take twice that value and 2^n - 1, halved. */
 #ifndef NTX_MODEL_PLANES_H
 #define NTX_MODEL_PLANES_H
 
@@ -110,25 +110,19 @@ NTX_PLANES_INLINE void ntx_planes_put(uint8_t *p, size_t i, uint64_t w) { memcpy
 #define NTX_PLANES_BYTES(b) ((uint64_t)(b)*0x0101010101010101u)
 typedef uint64_t ntx_planes_pair __attribute__((vector_size(16)));
 
-/* A byte of low bits of values half a step below the middle: of two values 0, of four 1, of sixteen 7. */
-#define NTX_PLANES_BELOW_1 0x00u
-#define NTX_PLANES_BELOW_2 0x55u
-#define NTX_PLANES_BELOW_4 0x77u
-
-/* n bytes of the whole block. coarse: `l` is not used, and values are half a step below the middle. */
+/* n bytes of the whole block. coarse: `l` is not used, and low bits are 0. */
 NTX_PLANES_INLINE void ntx_planes_join_2(const uint8_t *restrict h, const uint8_t *restrict l, uint8_t *restrict x,
                                          const size_t n, const bool coarse)
 {
     if (n == 16) { /* both halves in one register */
-        const uint64_t a = ntx_planes_word(h, 0),
-                       b = coarse ? NTX_PLANES_BYTES(NTX_PLANES_BELOW_2) : ntx_planes_word(l, 0);
+        const uint64_t a = ntx_planes_word(h, 0), b = coarse ? 0 : ntx_planes_word(l, 0);
         const ntx_planes_pair v = {a, a}, w = {b, b}, up = {2, 0}, down = {0, 2};
         const ntx_planes_pair out = (v << up & NTX_PLANES_BYTES(0xcc)) | (w >> down & NTX_PLANES_BYTES(0x33));
         memcpy(x, &out, 16);
         return;
     }
     for (size_t i = 0; i < n / 16; i++) {
-        uint64_t a = ntx_planes_word(h, i), b = coarse ? NTX_PLANES_BYTES(NTX_PLANES_BELOW_2) : ntx_planes_word(l, i);
+        uint64_t a = ntx_planes_word(h, i), b = coarse ? 0 : ntx_planes_word(l, i);
         ntx_planes_put(x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (b & NTX_PLANES_BYTES(0x33)));
         ntx_planes_put(x + n / 2, i, (a & NTX_PLANES_BYTES(0xcc)) | (b >> 2 & NTX_PLANES_BYTES(0x33)));
     }
@@ -139,7 +133,7 @@ NTX_PLANES_INLINE void ntx_planes_join_1(const uint8_t *restrict h, const uint8_
 {
     for (size_t i = 0; i < n / 32; i++) {
         uint64_t a = ntx_planes_word(h, i), b = ntx_planes_word(h + n / 4, i), c = ntx_planes_word(h + n / 2, i),
-                 d = coarse ? NTX_PLANES_BYTES(NTX_PLANES_BELOW_1) : ntx_planes_word(l, i);
+                 d = coarse ? 0 : ntx_planes_word(l, i);
         ntx_planes_put(
             x, i, (a & NTX_PLANES_BYTES(0x33)) << 2 | (c & NTX_PLANES_BYTES(0x11)) << 1 | (d & NTX_PLANES_BYTES(0x11)));
         ntx_planes_put(x + n / 4, i,
@@ -158,7 +152,7 @@ NTX_PLANES_INLINE void ntx_planes_join_4(const uint8_t *restrict h, const uint8_
                                          const size_t n, const bool coarse)
 {
     for (size_t i = 0; i < n / 32; i++) {
-        ntx_planes_pair a, low, high, b = {NTX_PLANES_BYTES(NTX_PLANES_BELOW_4), NTX_PLANES_BYTES(NTX_PLANES_BELOW_4)};
+        ntx_planes_pair a, b = {0, 0}, low, high;
         memcpy(&a, h + 16 * i, 16);
         if (!coarse)
             memcpy(&b, l + 16 * i, 16);

@@ -156,7 +156,7 @@ NTX_UNPACK void dequant_halves(const uint8_t *b, float *out, size_t n, const siz
 #define DEQUANT(rule, TYPE, type, values, scale, min, ...) DEQUANT_##rule(type, values, min)
 NTX_TYPES(DEQUANT)
 
-/* Of high bits alone: the middle of the values half a step below and above it. */
+/* Of high bits alone: the middle of the values whose low bits are all 0, and all 1. */
 #define DEQUANT_HIGH(WHOLE, whole, low_bits, high_bits, begin, n_split)                                                \
     static void dequant_##whole##_high##high_bits(const void *blocks, float *out, size_t n)                            \
     {                                                                                                                  \
@@ -165,7 +165,7 @@ NTX_TYPES(DEQUANT)
         uint8_t up[NTX_PLANES_LOW_BYTES(low_bits, n_split)];                                                           \
         float above[NTX_QKK];                                                                                          \
         const struct ntx_type_info *t = ntx_type_info(NTX_##WHOLE##_HIGH##high_bits);                                  \
-        memset(up, (uint8_t)~NTX_PLANES_BELOW_##low_bits, sizeof up);                                                  \
+        memset(up, 0xff, sizeof up);                                                                                   \
         for (size_t i = 0; i < n; i++, high += t->block_bytes, out += t->block) {                                      \
             ntx_planes_join_##whole##_##low_bits(high, NULL, (uint8_t *)&b, true);                                     \
             dequant_##whole(&b, out, 1);                                                                               \

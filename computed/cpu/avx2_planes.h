@@ -7,12 +7,6 @@
 #include "computed/cpu/avx2.h"
 #include "computed/cpu/split.h"
 
-/* Bits of `yes` where the mask's byte has ones, else of `no`. */
-INLINE __m256i select_bits(int mask, __m256i yes, __m256i no)
-{
-    return _mm256_or_si256(_mm256_and_si256(yes, bytes256(mask)), _mm256_and_si256(no, bytes256(~mask)));
-}
-
 /* Both of first = upper << shift where the mask has ones, else lower, and second = upper there, else lower >> shift.
  * They share a step, since AVX2 has no selection of bits. */
 INLINE void select_two(int mask, __m256i upper, __m256i lower, const int shift, __m256i *first, __m256i *second)
@@ -22,18 +16,32 @@ INLINE void select_two(int mask, __m256i upper, __m256i lower, const int shift, 
     *first = _mm256_xor_si256(lower, _mm256_and_si256(_mm256_slli_epi16(differ, shift), bytes256(mask)));
 }
 
+/* Of high bits alone: twice the sum of w x, and what the middle adds, from the sum of x. */
+INLINE __m256i to_middle(__m256i sum, __m256i x, const struct split *split)
+{
+    const __m256i more = _mm256_sub_epi32(_mm256_slli_epi32(x, (int)split->low_bits), x);
+    return _mm256_add_epi32(_mm256_add_epi32(sum, sum), more);
+}
+
 /* A block's 128 split bytes, whose high bits begin at `high`. */
 INLINE void split_bytes(const uint8_t *high, const uint8_t *low, const struct split *split, __m256i out[4])
 {
     __m256i pairs[2]; /* the lower two bits of the nibbles, as a block with two low bits has them */
     if (split->low_bits == 2)
         for (int h = 0; h < 2; h++)
-            pairs[h] = split->low_bytes ? load256(low + 32 * h) : bytes256(NTX_PLANES_BELOW_2);
+            pairs[h] = split->low_bytes ? load256(low + 32 * h) : _mm256_setzero_si256();
     else
-        select_two(0xaa, load256(high + 64), split->low_bytes ? load256(low) : bytes256(NTX_PLANES_BELOW_1), 1,
-                   &pairs[0], &pairs[1]);
-    for (int h = 0; h < 2; h++)
-        select_two(0xcc, load256(high + 32 * h), pairs[h], 2, &out[h], &out[2 + h]);
+        select_two(0xaa, load256(high + 64), split->low_bytes ? load256(low) : _mm256_setzero_si256(), 1, &pairs[0],
+                   &pairs[1]);
+    for (int h = 0; h < 2; h++) {
+        const __m256i upper = load256(high + 32 * h);
+        if (split->low_bytes || split->low_bits == 1) {
+            select_two(0xcc, upper, pairs[h], 2, &out[h], &out[2 + h]);
+        } else {
+            out[h] = _mm256_and_si256(_mm256_slli_epi16(upper, 2), bytes256(0xcc));
+            out[2 + h] = _mm256_and_si256(upper, bytes256(0xcc));
+        }
+    }
 }
 
 /* Prefetches what follows a run of blocks, as far ahead as for the whole type by the time until it is used. */

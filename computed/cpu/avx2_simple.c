@@ -4,15 +4,11 @@
  * lanes. If the last eight are not complete, the row's last 32 values are repeated; their lanes are dropped at the
  * end. So nothing after the weights is read. */
 #include "computed/cpu/avx2.h"
-#include "computed/cpu/avx2_planes.h"
 
 enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
 
 /* The integers of the part-th 32 values of a block, unsigned where log2_offset is not 0. */
 typedef __m256i block_fn(const uint8_t *w, uint32_t part);
-
-/* The same of a block in high and low bits. */
-typedef __m256i block_parts_fn(const uint8_t *high, const uint8_t *low, const struct split *split);
 
 enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
 
@@ -24,8 +20,6 @@ struct simple_kind {
     /* what was added to each integer; 0: nothing, integers are signed; -1: nothing, the type has a minimum at
      * byte 2 */
     int log2_offset;
-    const struct split *split;   /* of weights in high and low bits, whose high ones have block_bytes; */
-    block_parts_fn *block_parts; /* NULL: whole weights */
 };
 
 INLINE __m256i nibbles(const uint8_t *p)
@@ -147,8 +141,8 @@ INLINE void widen_heads(__m256i heads, enum scales scales, __m256 *d, __m256 *m)
     }
 }
 
-/* 32s b .. b + 7 for each row; n of them exist. low: of weights in two parts. */
-INLINE void dot_x8(const uint8_t *w, const uint8_t *low, uint32_t b, uint32_t n, const struct q8_row *x, const int rows,
+/* 32s b .. b + 7 for each row; n of them exist. */
+INLINE void dot_x8(const uint8_t *w, uint32_t b, uint32_t n, const struct q8_row *x, const int rows,
                    const struct simple_kind *kind, __m256 *acc)
 {
     const bool halves = kind->scales == TWO_E4M3;
@@ -157,16 +151,13 @@ INLINE void dot_x8(const uint8_t *w, const uint8_t *low, uint32_t b, uint32_t n,
     for (uint32_t k = 0; k < 8; k++) {
         const uint32_t at = b + (k < n ? k : n - 1), part = at % kind->parts;
         const uint8_t *p = w + (size_t)(at / kind->parts) * kind->block_bytes;
-        __m256i v = kind->split ? kind->block_parts(p, low + at * kind->split->low_bytes, kind->split)
-                                : kind->block(p, part);
+        __m256i v = kind->block(p, part);
         memcpy(&heads[k], p + (halves ? 2 * part : 0), 4);
         for (int r = 0; r < rows; r++)
             i[r][k] = dot32(v, load256(x[r].q + ((size_t)b + k) * NTX_QK), kind->log2_offset == 0);
     }
     __m256 d, m, live = first_lanes(n);
     widen_heads(_mm256_load_si256((const void *)heads), kind->scales, &d, &m);
-    if (split_is_high(kind->split))
-        d = _mm256_mul_ps(d, _mm256_set1_ps(0.5f));
     for (int r = 0; r < rows; r++) {
         __m256 dx = _mm256_loadu_ps(x[r].d + b);
         __m256i first = sum4x4(i[r]), last = sum4x4(i[r] + 4),
@@ -177,8 +168,6 @@ INLINE void dot_x8(const uint8_t *w, const uint8_t *low, uint32_t b, uint32_t n,
             sum = _mm256_add_epi32(sum, second);
         if (kind->log2_offset > 0)
             sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(s, kind->log2_offset));
-        if (split_is_high(kind->split))
-            sum = _mm256_add_epi32(_mm256_add_epi32(sum, sum), s);
         acc[r] = fma_live(_mm256_cvtepi32_ps(sum), _mm256_mul_ps(d, dx), acc[r], live);
         if (halves || kind->log2_offset < 0)
             acc[r] = fma_live(_mm256_cvtepi32_ps(halves ? second : s), _mm256_mul_ps(m, dx), acc[r], live);
@@ -186,35 +175,30 @@ INLINE void dot_x8(const uint8_t *w, const uint8_t *low, uint32_t b, uint32_t n,
 }
 
 /* One output for `rows` rows of x; acc[half][row]. */
-INLINE void dot_blocks(const uint8_t *w, const uint8_t *low, uint32_t nb, const struct q8_row *x, const int rows,
+INLINE void dot_blocks(const uint8_t *w, uint32_t nb, const struct q8_row *x, const int rows,
                        const struct simple_kind *kind, __m256 acc[2][2])
 {
     for (int r = 0; r < rows; r++)
         acc[0][r] = acc[1][r] = _mm256_setzero_ps();
     for (uint32_t b = 0; b < nb; b += 8) {
         const char *p = (const char *)w + b / kind->parts * kind->block_bytes;
-        for (size_t at = 0; !kind->split && at < 8 / kind->parts * kind->block_bytes; at += 64)
+        for (size_t at = 0; at < 8 / kind->parts * kind->block_bytes; at += 64)
             _mm_prefetch(p + AHEAD + at, _MM_HINT_T0);
-        if (kind->split)
-            prefetch_parts((const uint8_t *)p, low + b * kind->split->low_bytes, 8, kind->split, AHEAD);
         if (nb - b >= 8)
-            dot_x8(w, low, b, 8, x, rows, kind, acc[b / 8 % 2]);
+            dot_x8(w, b, 8, x, rows, kind, acc[b / 8 % 2]);
         else
-            dot_x8(w, low, b, nb - b, x, rows, kind, acc[b / 8 % 2]);
+            dot_x8(w, b, nb - b, x, rows, kind, acc[b / 8 % 2]);
     }
 }
 
-/* low: NULL, or the low bits of weights in two parts. */
-INLINE void simple_rows(const struct shape *s, const struct low_rows *low, uint32_t row, const int rows,
-                        const struct simple_kind *kind)
+INLINE void simple_rows(const struct shape *s, uint32_t row, const int rows, const struct simple_kind *kind)
 {
     struct q8_row x[2];
     for (int r = 0; r < rows; r++)
         x[r] = q8_view(s->x + (row + (size_t)r) * s->x_stride, s->n_in);
     for (uint32_t o = 0; o < s->n_out; o++) {
         __m256 acc[2][2];
-        dot_blocks(s->w + o * s->row_bytes, low ? low->w + o * low->row_bytes : NULL, s->n_in / NTX_QK, x, rows, kind,
-                   acc);
+        dot_blocks(s->w + o * s->row_bytes, s->n_in / NTX_QK, x, rows, kind, acc);
         for (int r = 0; r < rows; r++)
             s->y[(row + (size_t)r) * s->ldy + o] = join_halves(acc[0][r], acc[1][r]);
     }
@@ -223,9 +207,8 @@ INLINE void simple_rows(const struct shape *s, const struct low_rows *low, uint3
 #define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                               \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
-        const struct simple_kind kind = {                                                                              \
-            sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset, NULL, NULL};                    \
-        simple_rows(s, NULL, r, k, &kind);                                                                             \
+        const struct simple_kind kind = {sizeof(struct ntx_block_##type), parts, block_##type, scales, log2_offset};   \
+        simple_rows(s, r, k, &kind);                                                                                   \
     }
 #define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                                \
     SIMPLE_ROWS(type, 1, parts, scales, log2_offset)                                                                   \
@@ -244,45 +227,3 @@ SIMPLE_MATMUL(nvfp4, 2, TWO_E4M3, 0)
 #define SCALES_OF_e8m0                          EXPONENT
 #define MATMUL_LOOKUP(TYPE, type, scale, raise) SIMPLE_MATMUL(type, 1, SCALES_OF_##scale, 0)
 NTX_LOOKUPS(MATMUL_LOOKUP)
-
-/* ---- in high and low bits */
-
-INLINE __m128i twice_64(const uint8_t *p)
-{
-    int64_t v;
-    memcpy(&v, p, 8);
-    return _mm_set1_epi64x(v);
-}
-
-/* 16 bytes of nibbles, with two low bits, become 32 values. */
-INLINE __m256i parts_q5_0(const uint8_t *high, const uint8_t *low, const struct split *split)
-{
-    const __m128i pairs = _mm_set1_epi8(0x33);
-    __m128i h = _mm_sllv_epi64(twice_64(high + 6), _mm_set_epi64x(0, 2)), l = _mm_set1_epi8(NTX_PLANES_BELOW_2);
-    if (split->low_bytes)
-        l = twice_64(low);
-    l = _mm_srlv_epi64(l, _mm_set_epi64x(2, 0));
-    const __m128i v = _mm_or_si128(_mm_andnot_si128(pairs, h), _mm_and_si128(pairs, l));
-    return _mm256_or_si256(_mm256_and_si256(_mm256_set_m128i(_mm_srli_epi16(v, 4), v), bytes256(15)), fifths(high + 2));
-}
-
-INLINE __m256i parts_q8_0(const uint8_t *high, const uint8_t *low, const struct split *split)
-{
-    const __m256i h = _mm256_broadcastsi128_si256(load128(high + 2)),
-                  l = split->low_bytes ? _mm256_broadcastsi128_si256(load128(low)) : bytes256(NTX_PLANES_BELOW_4);
-    return select_bits(0xf0, _mm256_sllv_epi64(h, _mm256_set_epi64x(0, 0, 4, 4)),
-                       _mm256_srlv_epi64(l, _mm256_set_epi64x(4, 4, 0, 0)));
-}
-
-#define SIMPLE_PLANES(type, offset_bits)                                                                               \
-    INLINE void planes_rows_##type(const struct shape *s, const struct low_rows *low, uint32_t r, const int rows,      \
-                                   const struct split *split)                                                          \
-    {                                                                                                                  \
-        const struct simple_kind kind = {split->high_bytes, 1, NULL, HALF_WORD, offset_bits, split, parts_##type};     \
-        simple_rows(s, low, r, rows, &kind);                                                                           \
-    }
-
-SIMPLE_PLANES(q5_0, 4)
-SIMPLE_PLANES(q8_0, 0)
-PLANES_MATMUL(q5_0, 2, 16, NTX_QK)
-PLANES_MATMUL(q8_0, 4, 32, NTX_QK)

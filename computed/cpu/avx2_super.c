@@ -54,8 +54,7 @@ INLINE void block_q45(const uint8_t *w, const uint8_t *low_bits, const struct sp
     }
     const __m128i scales = _mm_unpacklo_epi8(sm, _mm_setzero_si128());
     for (int r = 0; split_is_high(split) && r < rows; r++)
-        acc[r] = _mm256_add_epi32(_mm256_add_epi32(acc[r], acc[r]),
-                                  _mm256_zextsi128_si256(_mm_madd_epi16(scales, load128(x[r].s32 + b * 8))));
+        acc[r] = to_middle(acc[r], _mm256_zextsi128_si256(_mm_madd_epi16(scales, load128(x[r].s32 + b * 8))), split);
 }
 
 INLINE void block_q4_k(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)
@@ -95,7 +94,7 @@ INLINE void parts_q6_k(const uint8_t *w, const uint8_t *low_bits, const struct s
             acc[r] = scaled_dot(acc[r], v, x[r].q + b * 256 + 32 * t, scale_pair(&sc, t));
     }
     for (int r = 0; split_is_high(split) && r < rows; r++)
-        acc[r] = _mm256_sub_epi32(_mm256_add_epi32(acc[r], acc[r]), offset_term(s16, x[r].s16 + b * 16, 0));
+        acc[r] = to_middle(acc[r], _mm256_madd_epi16(s16, load256(x[r].s16 + b * 16)), split);
 }
 
 INLINE void block_q6_k(const uint8_t *w, size_t b, const struct q8k_row *x, int rows, __m256i *acc, __m256i *low)

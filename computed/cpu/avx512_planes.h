@@ -74,10 +74,17 @@ INLINE __m512i twice_256(const uint8_t *p) { return _mm512_broadcast_i64x4(_mm25
 INLINE __m512i low_pairs(const uint8_t *high, const uint8_t *low, const struct split *split)
 {
     if (split->low_bits == 2)
-        return split->low_bytes ? _mm512_loadu_si512(low) : _mm512_set1_epi8(NTX_PLANES_BELOW_2);
+        return split->low_bytes ? _mm512_loadu_si512(low) : _mm512_setzero_si512();
     const __m512i upper = _mm512_rolv_epi64(twice_256(high + 64), _mm512_set_epi64(0, 0, 0, 0, 1, 1, 1, 1)),
-                  lower = split->low_bytes ? twice_256(low) : _mm512_set1_epi8(NTX_PLANES_BELOW_1);
+                  lower = split->low_bytes ? twice_256(low) : _mm512_setzero_si512();
     return select_bits(0xaa, upper, _mm512_srlv_epi64(lower, _mm512_set_epi64(1, 1, 1, 1, 0, 0, 0, 0)));
+}
+
+/* Of high bits alone: twice the sum of w x, and what the middle adds, from the sum of x. */
+INLINE __m512i to_middle(__m512i sum, __m512i x, const struct split *split)
+{
+    const __m512i more = _mm512_sub_epi32(_mm512_slli_epi32(x, split->low_bits), x);
+    return _mm512_add_epi32(_mm512_add_epi32(sum, sum), more);
 }
 
 /* The h-th 64 of 128 split bytes. */

@@ -6,14 +6,10 @@
  * sixteen 32s are moved to one lane each by a tree of shuffles. If the last run is not complete, the row's last block
  * is repeated; x is zero there and the lanes are masked. So nothing after the weights is read. */
 #include "computed/cpu/avx512.h"
-#include "computed/cpu/avx512_planes.h"
 
 /* Two 32s as unsigned bytes in natural order: of the blocks at w and next, or, in types with several 32s per block,
  * the part-th of w and the next one. */
 typedef __m512i pair_fn(const uint8_t *w, const uint8_t *next, uint32_t part);
-
-/* The same of high bits at `high` and `next`, and of low bits; low NULL: the middle. */
-typedef __m512i pair_parts_fn(const uint8_t *high, const uint8_t *next, const uint8_t *low, const uint8_t *next_low);
 
 enum scales { HALF_WORD, EXPONENT /* a byte */, TWO_E4M3 /* bytes, of 16 values each */ };
 
@@ -22,8 +18,7 @@ struct kind {
     uint32_t parts; /* of a block: 1, 2 or 4 */
     pair_fn *pair;
     enum scales scales;
-    int log2_offset;           /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 */
-    pair_parts_fn *pair_parts; /* instead of `pair`: weights in two parts; block_bytes: of high bits */
+    int log2_offset; /* what was added to each integer; -1: nothing, the type has a minimum at byte 2 */
 };
 
 INLINE __m512i low_and_high(__m512i v)
@@ -118,9 +113,7 @@ INLINE __m512i pair_nvfp4(const uint8_t *w, const uint8_t *next, uint32_t part)
 struct run {
     const uint8_t *w; /* the first block */
     const struct kind *kind;
-    uint32_t last;      /* number of the last 32 that exists, counted from w; 15 or more: all exist */
-    const uint8_t *low; /* of weights in two parts */
-    size_t low_bytes;   /* of a block; 0: there are none */
+    uint32_t last; /* number of the last 32 that exists, counted from w; 15 or more: all exist */
 };
 
 INLINE uint32_t run_number(const struct run *g, uint32_t k, const bool full)
@@ -131,11 +124,6 @@ INLINE uint32_t run_number(const struct run *g, uint32_t k, const bool full)
 INLINE const uint8_t *run_at(const struct run *g, uint32_t k, const bool full)
 {
     return g->w + run_number(g, k, full) / g->kind->parts * g->kind->block_bytes;
-}
-
-INLINE const uint8_t *run_low(const struct run *g, uint32_t k, const bool full)
-{
-    return g->low_bytes ? g->low + run_number(g, k, full) * g->low_bytes : NULL;
 }
 
 /* 64 products in sums of four: each 128-bit lane has those of 16 values. If each 16 values have a scale, the offset is
@@ -152,9 +140,6 @@ INLINE __m512i pair_dot(const struct kind *kind, __m512i v, const int8_t *x)
 /* The k-th and the next 32 of a run, k even. */
 INLINE __m512i run_pair(const struct run *g, uint32_t k, const bool full)
 {
-    if (g->kind->pair_parts)
-        return g->kind->pair_parts(run_at(g, k, full), run_at(g, k + 1, full), run_low(g, k, full),
-                                   run_low(g, k + 1, full));
     if (g->kind->parts == 1)
         return g->kind->pair(run_at(g, k, full), run_at(g, k + 1, full), 0);
     if (!full && k > g->last)
@@ -229,8 +214,6 @@ INLINE __m512i run_heads(const struct run *g, const bool full)
 {
     uint32_t h[16] __attribute__((aligned(64)));
     const size_t bytes = g->kind->block_bytes;
-    if (g->kind->parts == 1 && bytes == 14) /* the fourth four blocks are fewer than 64 bytes */
-        return heads_of_words(g->w, (int)bytes / 2, false, (g->last + 1) * bytes);
     if (g->kind->parts == 1 && (bytes == 18 || bytes == 20 || bytes == 34))
         return heads_of_words(g->w, (int)bytes / 2, full, (g->last + 1) * bytes);
     for (uint32_t k = 0; k < 16; k++)
@@ -283,8 +266,6 @@ INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, con
     __m512 d, m;
     __mmask16 live = full ? 0xffff : first_lanes(g->last + 1);
     run_scales(g, full, &d, &m);
-    if (kind->pair_parts && !g->low_bytes)
-        d = _mm512_mul_ps(d, _mm512_set1_ps(0.5f));
     for (int r = 0; r < rows; r++)
         q[r] = x[r].q + (size_t)b * NTX_QK;
     run_dots(g, q, rows, full, i, second);
@@ -293,8 +274,6 @@ INLINE void dot_run(const struct run *g, const struct q8_row *x, uint32_t b, con
         __m512i s = _mm512_loadu_si512(x[r].s + b);
         if (kind->scales != TWO_E4M3 && kind->log2_offset >= 0)
             i[r] = _mm512_sub_epi32(i[r], _mm512_slli_epi32(s, (unsigned)kind->log2_offset));
-        if (kind->pair_parts && !g->low_bytes)
-            i[r] = _mm512_add_epi32(_mm512_add_epi32(i[r], i[r]), s);
         acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(i[r]), _mm512_mul_ps(d, dx), acc[r], live);
         if (kind->scales == TWO_E4M3)
             acc[r] = _mm512_mask3_fmadd_ps(_mm512_cvtepi32_ps(second[r]), _mm512_mul_ps(m, dx), acc[r], live);
@@ -340,7 +319,7 @@ INLINE void simple_rows(const struct shape *s, uint32_t r, const int rows, const
 #define SIMPLE_ROWS(type, k, parts, scales, log2_offset)                                                               \
     static void rows##k##_##type(const struct shape *s, uint32_t r)                                                    \
     {                                                                                                                  \
-        const struct kind kind = {sizeof(struct ntx_block_##type), parts, pair_##type, scales, log2_offset, NULL};     \
+        const struct kind kind = {sizeof(struct ntx_block_##type), parts, pair_##type, scales, log2_offset};           \
         simple_rows(s, r, k, &kind);                                                                                   \
     }
 #define SIMPLE_MATMUL(type, parts, scales, log2_offset)                                                                \
@@ -361,91 +340,3 @@ SIMPLE_MATMUL(nvfp4, 2, TWO_E4M3, 4)
 #define SCALES_OF_e8m0                          EXPONENT
 #define MATMUL_LOOKUP(TYPE, type, scale, raise) SIMPLE_MATMUL(type, 1, SCALES_OF_##scale, raise)
 NTX_LOOKUPS(MATMUL_LOOKUP)
-
-/* ---- in high and low bits: a block's low bits lie apart ---- */
-
-/* 8 bytes four times, and 8 more. */
-INLINE __m512i four_times(const uint8_t *p, const uint8_t *next)
-{
-    int64_t a, b;
-    memcpy(&a, p, 8);
-    memcpy(&b, next, 8);
-    return _mm512_mask_set1_epi64(_mm512_set1_epi64(a), 0xf0, b);
-}
-
-INLINE __m512i pair_parts_q5_0(const uint8_t *high, const uint8_t *next, const uint8_t *low, const uint8_t *next_low)
-{
-    uint32_t fifth[2];
-    __m512i h = four_times(high + 6, next + 6),
-            l = low ? four_times(low, next_low) : _mm512_set1_epi8(NTX_PLANES_BELOW_2);
-    memcpy(&fifth[0], high + 2, 4);
-    memcpy(&fifth[1], next + 2, 4);
-    h = _mm512_sllv_epi64(h, _mm512_set_epi64(0, 2, 0, 2, 0, 2, 0, 2));
-    l = _mm512_srlv_epi64(l, _mm512_set_epi64(2, 0, 2, 0, 2, 0, 2, 0));
-    __m512i v = low_and_high(select_bits(0xcc, h, l));
-    return _mm512_mask_add_epi8(v, _cvtu64_mask64(fifth[0] | (uint64_t)fifth[1] << 32), v, _mm512_set1_epi8(16));
-}
-
-/* 16 bytes twice, and 16 more. */
-INLINE __m512i two_times(const uint8_t *p, const uint8_t *next)
-{
-    return _mm512_mask_broadcast_i32x4(_mm512_broadcast_i32x4(_mm_loadu_si128((const void *)p)), 0xff00,
-                                       _mm_loadu_si128((const void *)next));
-}
-
-INLINE __m512i pair_parts_q8_0(const uint8_t *high, const uint8_t *next, const uint8_t *low, const uint8_t *next_low)
-{
-    __m512i h = two_times(high + 2, next + 2),
-            l = low ? two_times(low, next_low) : _mm512_set1_epi8(NTX_PLANES_BELOW_4);
-    h = _mm512_sllv_epi64(h, _mm512_set_epi64(0, 0, 4, 4, 0, 0, 4, 4));
-    l = _mm512_srlv_epi64(l, _mm512_set_epi64(4, 4, 0, 0, 4, 4, 0, 0));
-    return _mm512_xor_si512(select_bits(0xf0, h, l), _mm512_set1_epi8((char)0x80));
-}
-
-INLINE void dot_parts(const struct parts *p, uint32_t nb, const struct q8_row *x, const int rows,
-                      const struct kind *kind, __m512 *acc)
-{
-    struct run g = {.w = p->high, .kind = kind, .last = LANES - 1, .low = p->low, .low_bytes = p->split.low_bytes};
-    for (int r = 0; r < rows; r++)
-        acc[r] = _mm512_setzero_ps();
-    for (uint32_t b = 0; b < nb; b += LANES) {
-        const bool full = b + LANES <= nb;
-        g.last = full ? LANES - 1 : nb - b - 1;
-        prefetch_parts(p, b, g.last + 1, rows);
-        if (full)
-            dot_run(&g, x, b, rows, true, acc);
-        else
-            dot_run(&g, x, b, rows, false, acc);
-        g.w += LANES * p->split.high_bytes;
-        g.low += LANES * p->split.low_bytes;
-    }
-}
-
-INLINE void simple_planes(const struct planes_call *c, uint32_t r, const int rows, const struct split *split,
-                          const struct kind *kind)
-{
-    const uint32_t nb = c->w->n_in / NTX_QK;
-    struct q8_row x[4];
-    for (int k = 0; k < rows; k++)
-        x[k] = q8_view(c->x + (r + (size_t)k) * c->x_stride, c->w->n_in);
-    for (uint32_t o = 0; o < c->w->n_out; o++) {
-        const struct parts parts = parts_of(c, split, o, nb);
-        __m512 acc[4];
-        dot_parts(&parts, nb, x, rows, kind, acc);
-        for (int k = 0; k < rows; k++)
-            c->y[(r + (size_t)k) * c->ldy + o] = join_ps(acc[k]);
-    }
-}
-
-#define SIMPLE_PLANES(type, offset_bits)                                                                               \
-    INLINE void planes_rows_##type(const struct planes_call *c, uint32_t r, const int rows, const struct split *s)     \
-    {                                                                                                                  \
-        const struct kind kind = {                                                                                     \
-            .block_bytes = s->high_bytes, .parts = 1, .pair_parts = pair_parts_##type, .log2_offset = offset_bits};    \
-        simple_planes(c, r, rows, s, &kind);                                                                           \
-    }
-
-SIMPLE_PLANES(q5_0, 4)
-SIMPLE_PLANES(q8_0, 7)
-PLANES_MATMUL(q5_0, 2, 16)
-PLANES_MATMUL(q8_0, 4, 32)

@@ -88,7 +88,7 @@ INLINE void quad_q45(const struct quad *q, const struct q8k_row *x, int rows, st
     for (int r = 0; r < rows; r++) {
         out[r].i = fold_halves(acc[r]);
         if (split_is_high(split))
-            out[r].i = _mm512_add_epi32(_mm512_add_epi32(out[r].i, out[r].i), out[r].x);
+            out[r].i = to_middle(out[r].i, out[r].x, split);
     }
 }
 
@@ -127,9 +127,10 @@ INLINE void quad_q6_k(const struct quad *q, const struct q8k_row *x, int rows, s
             for (int r = 0; r < rows; r++)
                 acc[r][k] = scaled_dot(acc[r][k], v, x[r].q + b * 256 + 64 * t, s);
         }
-        for (int r = 0; split_is_high(split) && r < rows; r++)
-            acc[r][k] = _mm512_sub_epi32(_mm512_add_epi32(acc[r][k], acc[r][k]),
-                                         offset_term(s16, x[r].s16 + b * 16, 0));
+        for (int r = 0; split_is_high(split) && r < rows; r++) {
+            const __m256i sums = _mm256_madd_epi16(s16, _mm256_loadu_si256((const void *)(x[r].s16 + b * 16)));
+            acc[r][k] = to_middle(acc[r][k], _mm512_zextsi256_si512(sums), split);
+        }
     }
     *d = _mm512_shuffle_epi32(_mm512_srli_epi32(four_lanes(q, rest + 66), 16),
                               _MM_PERM_AAAD); /* d is the block's last half word */

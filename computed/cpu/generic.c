@@ -26,7 +26,7 @@ static void multiply_high(const struct ntx_planes_weights *w, const void *x, siz
                                         .n = n_rows - r < PLAIN_ROWS ? n_rows - r : PLAIN_ROWS,
                                         .y = y + r * ldy + o,
                                         .ldy = ldy,
-                                        .high = true};
+                                        .low_bits = ntx_planes_of(w->type)->low_bits};
             dot(&d, parts, t->n_halves == 2);
         }
 }

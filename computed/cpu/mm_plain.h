@@ -29,7 +29,7 @@ struct plain_dot {
     uint32_t n_in, n;
     float *y;
     size_t ldy;
-    bool high; /* of weights in high and low bits the high bits alone (split_is_high) */
+    uint32_t low_bits; /* that are missing in high bits alone (split_is_high); 0: none */
 };
 
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -50,6 +50,13 @@ INLINE int32_t dot_bytes(const int8_t *a, const int8_t *b, int n)
 }
 #endif
 
+/* Of a sum of products and the sum of x, and of d: both as they are, or of high bits alone. */
+INLINE int32_t plain_middle(const struct plain_dot *d, int32_t sum, int32_t x)
+{
+    return d->low_bits ? 2 * sum + x * ((1 << d->low_bits) - 1) : sum;
+}
+INLINE float middle_scale(const struct plain_dot *d, float scale) { return d->low_bits ? 0.5f * scale : scale; }
+
 /* One rule's product of a row of weights. The dots exist once for all types: compiled anew for each, they would take
  * most of the time that this folder takes to compile. */
 typedef void plain_dot_fn(const struct plain_dot *d, parts_fn *unpack, bool has_min);
@@ -68,8 +75,7 @@ PARTS_ONCE void dot_simple(const struct plain_dot *d, parts_fn *unpack, bool has
             for (uint32_t i = 0, b = first; i < n; i++, b++) {
                 float *to = &acc[r][b % LANES];
                 const int32_t sum = dot_bytes(p[i].q, x.q + b * NTX_QK, NTX_QK);
-                *to = d->high ? fmaf((float)(2 * sum + x.s[b]), 0.5f * p[i].d * x.d[b], *to)
-                              : fmaf((float)sum, p[i].d * x.d[b], *to);
+                *to = fmaf((float)plain_middle(d, sum, x.s[b]), middle_scale(d, p[i].d) * x.d[b], *to);
                 if (has_min)
                     *to = fmaf((float)x.s[b], p[i].m * x.d[b], *to);
             }
@@ -114,11 +120,11 @@ PARTS_ONCE void dot_super(const struct plain_dot *d, parts_fn *unpack, bool has_
             for (uint32_t g = 0; g < 16; g++) {
                 const struct ntx_part *of = &p[g / 2];
                 const int32_t sum = dot_bytes(of->q + g % 2 * 16, x.q + b * NTX_QKK + 16 * g, 16);
-                i += of->scale[g % 2] * (d->high ? 2 * sum + x.s16[b * 16 + g] : sum);
+                i += of->scale[g % 2] * plain_middle(d, sum, x.s16[b * 16 + g]);
                 if (has_min)
                     j += of->min[g % 2] * x.s16[b * 16 + g];
             }
-            *to = fmaf((float)i, (d->high ? 0.5f * p[0].d : p[0].d) * x.d[b], *to);
+            *to = fmaf((float)i, middle_scale(d, p[0].d) * x.d[b], *to);
             if (has_min)
                 *to = fmaf((float)-j, p[0].m * x.d[b], *to);
         }
@@ -172,7 +178,7 @@ INLINE void dot_float(const struct plain_dot *d, size_t bytes, float (*value)(co
                                             n_rows - r < PLAIN_ROWS ? n_rows - r : PLAIN_ROWS,                         \
                                             y + r * ldy + o,                                                           \
                                             ldy,                                                                       \
-                                            false};                                                                    \
+                                            0};                                                                        \
                 dot_call;                                                                                              \
             }                                                                                                          \
     }

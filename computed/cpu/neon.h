@@ -65,6 +65,12 @@ struct neon_split {
 
 INLINE bool is_high(const struct neon_split *split) { return split && split_is_high(&split->of); }
 
+/* Of high bits alone: twice the sum of w x, and what the middle adds, from the sum of x. */
+INLINE int32x4_t to_middle(int32x4_t sum, int32x4_t x, const struct neon_split *split)
+{
+    return vmlaq_n_s32(vaddq_s32(sum, sum), x, (1 << split->of.low_bits) - 1);
+}
+
 /* The source of 32 values. ALONE: one row. FIRST, LAST: two rows at once: of each 16 values the first, or last, eight
  * of one row, then of the other. Others: a quarter of an interleaved tile, whose words belong to four outputs. FOURS:
  * of each 16 values, the word-th four of each output; FIRST_TWO, LAST_TWO: eight values from there on of the first, or
@@ -145,23 +151,23 @@ INLINE uint8x16_t split_bytes(struct from w, const size_t g)
     const uint8_t *high = w.a + s->high_at, *low = w.low;
     const bool coarse = !s->of.low_bytes;
     if (s->of.low_bits == 4) { /* 32 bytes */
-        const uint8x16_t h = vld1q_u8(high), l = coarse ? vdupq_n_u8(NTX_PLANES_BELOW_4) : vld1q_u8(low);
+        const uint8x16_t h = vld1q_u8(high), l = coarse ? vdupq_n_u8(0) : vld1q_u8(low);
         return g ? select_bits(0xf0, h, vshrq_n_u8(l, 4)) : select_bits(0xf0, vshlq_n_u8(h, 4), l);
     }
     if (s->n == 16) {
         static const int8_t up[16] = {2, 2, 2, 2, 2, 2, 2, 2, 0, 0, 0, 0, 0, 0, 0, 0},
                             down[16] = {0, 0, 0, 0, 0, 0, 0, 0, -2, -2, -2, -2, -2, -2, -2, -2};
-        const uint8x8_t h = vld1_u8(high), l = coarse ? vdup_n_u8(NTX_PLANES_BELOW_2) : vld1_u8(low);
+        const uint8x8_t h = vld1_u8(high), l = coarse ? vdup_n_u8(0) : vld1_u8(low);
         return select_bits(0xcc, vshlq_u8(vcombine_u8(h, h), vld1q_s8(up)),
                            vshlq_u8(vcombine_u8(l, l), vld1q_s8(down)));
     }
     const uint8x16_t h = vld1q_u8(high + 16 * (g % 4));
     uint8x16_t l; /* the lower two bits of the nibbles, as a block with two low bits has them */
     if (s->of.low_bits == 2) {
-        l = coarse ? vdupq_n_u8(NTX_PLANES_BELOW_2) : vld1q_u8(low + 16 * (g % 4));
+        l = coarse ? vdupq_n_u8(0) : vld1q_u8(low + 16 * (g % 4));
     } else {
         const uint8x16_t next = vld1q_u8(high + 64 + 16 * (g % 2)),
-                         last = coarse ? vdupq_n_u8(NTX_PLANES_BELOW_1) : vld1q_u8(low + 16 * (g % 2));
+                         last = coarse ? vdupq_n_u8(0) : vld1q_u8(low + 16 * (g % 2));
         l = g % 4 < 2 ? select_bits(0xaa, vshlq_n_u8(next, 1), last) : select_bits(0xaa, next, vshrq_n_u8(last, 1));
     }
     return g < 4 ? select_bits(0xcc, vshlq_n_u8(h, 2), l) : select_bits(0xcc, h, vshrq_n_u8(l, 2));

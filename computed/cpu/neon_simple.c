@@ -66,7 +66,7 @@ INLINE void dot_quad(const uint8_t *w, uint32_t b, uint32_t n, const void *all, 
         if (kind->offset_log2)
             sum = vsubq_s32(sum, kind->offset_log2 > 0 ? vshlq_s32(s, vdupq_n_s32(kind->offset_log2)) : s);
         if (is_high(kind->split))
-            sum = vaddq_s32(vaddq_s32(sum, sum), s);
+            sum = to_middle(sum, s, kind->split);
         acc[r] = fma_first(acc[r], vcvtq_f32_s32(sum), vmulq_f32(d, dx), n);
         if (halves || kind->has_min)
             acc[r] = fma_first(acc[r], vcvtq_f32_s32(second), vmulq_f32(m, dx), n);

@@ -74,7 +74,7 @@ INLINE void dot_super(const struct from from, uint32_t b, const struct q8k_row *
         acc[r] = kind->flat ? vaddq_s32(acc[r], low[r])
                             : vmlsq_n_s32(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->offset);
     for (int r = 0; is_high(kind->split) && r < rows; r++)
-        acc[r] = vaddq_s32(vaddq_s32(acc[r], acc[r]), weighed_sums(s, &x[r], b, kind->by_16));
+        acc[r] = to_middle(acc[r], weighed_sums(s, &x[r], b, kind->by_16), kind->split);
 }
 
 /* Element k: the sum of x over super-block k of four. */

@@ -102,7 +102,7 @@ INLINE void load_halves(const struct blocks *w, const size_t begin, const size_t
         transpose16(w->low, one ? 16 * (g % 2) : 16 * g, lower);
     else
         for (size_t k = 0; k < 4; k++)
-            lower[k] = bytes512(one ? NTX_PLANES_BELOW_1 : NTX_PLANES_BELOW_2);
+            lower[k] = _mm512_setzero_si512();
     if (one) {
         load_dwords(w, begin + 64 + 16 * (g % 2), next);
         for (size_t k = 0; k < 4; k++)
@@ -174,7 +174,7 @@ INLINE void load_split_8(const struct blocks *w, const size_t at, __m512i v[8])
     if (w->split->low_bytes)
         transpose16(w->low, 0, lower);
     for (size_t k = 0; k < 4; k++) {
-        const __m512i l = w->split->low_bytes ? lower[k] : bytes512(NTX_PLANES_BELOW_4);
+        const __m512i l = w->split->low_bytes ? lower[k] : _mm512_setzero_si512();
         v[k] = select_bits(0xf0, _mm512_slli_epi16(upper[k], 4), l);
         v[4 + k] = select_bits(0xf0, upper[k], _mm512_srli_epi16(l, 4));
     }
@@ -188,7 +188,7 @@ INLINE void load_split_4(const struct blocks *w, const size_t at, __m512i v[4])
     if (w->split->low_bytes)
         load_two_dwords(w->low, 0, lower);
     for (size_t k = 0; k < 2; k++) {
-        const __m512i l = w->split->low_bytes ? lower[k] : bytes512(NTX_PLANES_BELOW_2);
+        const __m512i l = w->split->low_bytes ? lower[k] : _mm512_setzero_si512();
         v[k] = select_bits(0xcc, _mm512_slli_epi16(upper[k], 2), l);
         v[2 + k] = select_bits(0xcc, upper[k], _mm512_srli_epi16(l, 2));
     }
@@ -413,10 +413,12 @@ INLINE void header_q45(const struct blocks *w, struct panel *p, struct two_scale
     }
 }
 
-/* High bits alone: twice the value and one, for the middle. */
+/* High bits alone: twice the middle. */
 INLINE __m512i middle(const struct blocks *w, __m512i v)
 {
-    return split_is_high(w->split) ? _mm512_or_si512(_mm512_add_epi8(v, v), bytes512(1)) : v;
+    if (!split_is_high(w->split))
+        return v;
+    return _mm512_or_si512(_mm512_add_epi8(v, v), bytes512((1 << w->split->low_bits) - 1));
 }
 
 INLINE void fill_q45(const struct blocks *w, struct panel *p, const bool five, const bool tiles)

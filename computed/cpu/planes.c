@@ -3,7 +3,7 @@
 
 #include "computed/cpu/kern.h"
 
-/* few: up to NTX_PLANES_ROWS rows. many: NULL, or for more. */
+/* few: for any number of rows, and faster for a few. many: NULL, or for more. */
 struct kernels {
     ntx_planes_fn *few, *many;
 };
@@ -43,19 +43,24 @@ NTX_PLANES(DECLARE_NEON)
 static const struct kernels kernels_neon[NTX_TYPE_LIMIT] = {NTX_PLANES(KERNELS_NEON)};
 #endif
 
-static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_rows)
+static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, uint32_t n_in, uint32_t n_rows)
 {
     const bool low = ntx_planes_low(type);
     struct kernels k = kernels_plain[type];
+    uint32_t few = NTX_PLANES_ROWS;
 #if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX512)
-    if (ops == &ntx__cpu_avx512 || ops == &ntx__cpu_amx)
+    if (ops == &ntx__cpu_avx512 || ops == &ntx__cpu_amx) {
         k = kernels_512[type];
+        few = ntx_planes_whole(type) == NTX_Q5_0 ? 2 * NTX_PLANES_ROWS : NTX_PLANES_ROWS;
+    }
     if (ops == &ntx__cpu_amx && low)
         k.many = NULL; /* tiles are faster than vectors, also with weights that are joined first */
 #endif
 #if defined(__x86_64__) && !defined(NTX_WITHOUT_AVX2)
-    if (ops == &ntx__cpu_avx2)
+    if (ops == &ntx__cpu_avx2) {
         k = kernels_256[type];
+        few = ntx_planes_whole(type) == NTX_Q5_0 ? UINT32_MAX : 2 * NTX_PLANES_ROWS;
+    }
 #endif
 #if defined(__aarch64__) && !defined(NTX_WITHOUT_NEON)
     if (ops == &ntx__cpu_neon || (ops == &ntx__cpu_i8mm && (n_rows == 1 || !low)))
@@ -63,13 +68,15 @@ static ntx_planes_fn *kernel_of(const struct ntx_cpu_ops *ops, uint32_t type, ui
 #endif
     (void)ops;
     (void)low;
-    return n_rows <= NTX_PLANES_ROWS ? k.few : k.many;
+    if (n_in > NTX_PLANES_IN)
+        k = kernels_plain[type];
+    return n_rows <= few ? k.few : k.many;
 }
 
 void ntx_cpu_multiply_planes(const struct ntx_cpu_ops *ops, const struct ntx_planes_weights *w, const void *x,
                              size_t x_stride, uint32_t n_rows, float *y, size_t ldy, uint8_t *joined)
 {
-    ntx_planes_fn *kernel = kernel_of(ops, w->type, n_rows);
+    ntx_planes_fn *kernel = kernel_of(ops, w->type, w->n_in, n_rows);
     const struct ntx_planes *p = ntx_planes_of(w->type);
     const size_t row = ntx_row_bytes(p->whole, w->n_in), high = ntx_row_bytes(p->high, w->n_in),
                  low = ntx_row_bytes(p->low, w->n_in), blocks = w->n_in / ntx_type_info(p->whole)->block;

@@ -20,7 +20,10 @@ struct ntx_planes_weights {
 void ntx_cpu_multiply_planes(const struct ntx_cpu_ops *ops, const struct ntx_planes_weights *w, const void *x,
                              size_t x_stride, uint32_t n_rows, float *y, size_t ldy, uint8_t *joined);
 
-/* Kernels for up to NTX_PLANES_ROWS rows, or for any number. */
+/* Values of rows of x that a kernel may keep in another order, on the stack; longer ones are joined first. */
+#define NTX_PLANES_IN   131072u
+/* Of AVX-512 and NEON for that many rows, of AVX2 and of Q5_0 for twice as many or more, no join in memory and no panel
+ * is faster than a join in registers for each few rows. */
 #define NTX_PLANES_ROWS 4u
 typedef void ntx_planes_fn(const struct ntx_planes_weights *w, const void *x, size_t x_stride, uint32_t n_rows,
                            float *y, size_t ldy);

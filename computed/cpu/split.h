@@ -21,8 +21,8 @@ struct split {
         NTX_PLANES_HIGH_BYTES(whole, bits, n), 0, bits                                                                 \
     }
 
-/* High bits alone: joined with the low bits of NTX_PLANES_BELOW, integers are half a step too small. So sums become
- * 2 * (sum of w x) + (sum of x), and d is halved; both are exact. */
+/* High bits alone: joined with zeros as n low bits, integers are (2^n - 1) / 2 steps too small (model/planes.h). So
+ * sums become 2 * (sum of w x) + (2^n - 1) * (sum of x), and d is halved; both are exact. */
 INLINE bool split_is_high(const struct split *split) { return split && !split->low_bytes; }
 
 /* Rows of low bits. */

@@ -192,9 +192,10 @@ INLINE void tile_super(const struct pass *ps, const struct panels *panels, uint3
     end_lane(ps, panels, t, rows, slices, v);
 }
 
-/* The simple blocks of a panel. offset: of the weights; 0: the type has minima. high: as of split_is_high. */
+/* The simple blocks of a panel. offset: of the weights; 0: the type has minima. low_bits: that
+ * are missing in high bits alone (split.h); 0: none. */
 INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint32_t t, const int rows,
-                        const int slices, const int offset, const bool high)
+                        const int slices, const int offset, const unsigned low_bits)
 {
     const char *x[TILE];
     __m512 v[SLICES][TILE];
@@ -216,9 +217,11 @@ INLINE void tile_simple(const struct pass *ps, const struct panels *panels, uint
         for (int r = 0; r < rows; r++)
             for (int s = 0; s < slices; s++) {
                 __m512 dx = _mm512_castsi512_ps(spread_dword(x[r] + ps->at.d_at + 4 * b));
-                if (high)
+                if (low_bits) {
+                    const __m512i sum = spread_dword(x[r] + ps->at.sums_at + 4 * b);
                     acc[s][r] = _mm512_add_epi32(_mm512_add_epi32(acc[s][r], acc[s][r]),
-                                                 spread_dword(x[r] + ps->at.sums_at + 4 * b));
+                                                 _mm512_sub_epi32(_mm512_slli_epi32(sum, low_bits), sum));
+                }
                 v[s][r] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(acc[s][r]), _mm512_mul_ps(_mm512_load_ps(p[s].d[k]), dx),
                                           v[s][r]);
                 if (!offset)
@@ -345,16 +348,16 @@ static void mm_panels(const struct kind *kind, const struct shape *s, const stru
     MATMUL(ntx__interleaved_vec_##type, type, ntx__panel_vec_interleaved_##type, ntx__interleaved_##type, least,       \
            block, true, sums32)
 
-VNNI_INTERLEAVED(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8, false))
-VNNI_INTERLEAVED(q4_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0, false))
-VNNI_INTERLEAVED(q5_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 16, false))
-VNNI_INTERLEAVED(q5_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0, false))
-VNNI_INTERLEAVED(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128, false))
+VNNI_INTERLEAVED(q4_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 8, 0))
+VNNI_INTERLEAVED(q4_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0, 0))
+VNNI_INTERLEAVED(q5_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 16, 0))
+VNNI_INTERLEAVED(q5_1, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 0, 0))
+VNNI_INTERLEAVED(q8_0, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 128, 0))
 #define VNNI_LOOKUP(TYPE, type, scale, raise)                                                                          \
-    VNNI_INTERLEAVED(type, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 1 << raise, false))
+    VNNI_INTERLEAVED(type, 13, NTX_QK, false, tile_simple(ps, p, t, R, S, 1 << raise, 0))
 NTX_LOOKUPS(VNNI_LOOKUP)
-VNNI(q1_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1, false))
-VNNI(q2_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1, false))
+VNNI(q1_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1, 0))
+VNNI(q2_0, NTX_QK, false, tile_simple(ps, p, t, R, S, 1, 0))
 VNNI(nvfp4, NTX_QK, false, tile_halves(ps, p, t, R, S))
 VNNI(q2_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 0, 0, 8))
 VNNI(q3_k, NTX_QKK, false, tile_super(ps, p, t, R, S, 16, 2, 0))
@@ -372,8 +375,8 @@ AVX512_CODES(VNNI_CODES)
 #define rows_high_q4_k rows_q4_k
 #define rows_high_q5_k rows_q5_k
 ROWS(high_q6_k, tile_super(ps, p, t, R, S, 16, 6, 0))
-ROWS(high_q5_0, tile_simple(ps, p, t, R, S, 16, true))
-ROWS(high_q8_0, tile_simple(ps, p, t, R, S, 128, true))
+ROWS(high_q5_0, tile_simple(ps, p, t, R, S, 16, 2))
+ROWS(high_q8_0, tile_simple(ps, p, t, R, S, 128, 4))
 
 #define VNNI_PARTS(name, fill, rows, block, sums32, high_block, low_block)                                             \
     ntx_planes_fn name;                                                                                                \
