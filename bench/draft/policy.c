@@ -214,12 +214,15 @@ static bool was_said(const struct drafter *d, uint32_t text, uint32_t at)
 
 /* ---- replay */
 
-/* Accepted tokens of a proposal for the first n tokens. */
-static uint32_t follow(const struct ntx_draft *d, struct ntx_draft_chances *c, const struct text *t, uint32_t n)
+/* Accepted tokens of a proposal for the first n tokens. *looked: those of them that look-up proposed. */
+static uint32_t follow(const struct ntx_draft *d, struct ntx_draft_chances *c, const struct text *t, uint32_t n,
+                       uint32_t *looked)
 {
     uint32_t at = 0, tokens = 0;
     do {
         at = ntx_draft_follow(d, c, at, t->tokens[n + tokens++]);
+        *looked += at && (ntx_draft_source(d->kind[at]) == NTX_DRAFT_BY_LOOKUP ||
+                          d->also[at][NTX_DRAFT_BY_LOOKUP] != NTX_DRAFT_ALONE);
     } while (at && n + tokens < t->n);
     return tokens;
 }
@@ -284,6 +287,7 @@ static double replay(struct run *r, uint32_t text)
     ntx_draft_policy_prompt(p, t->n_prompt, busy_ns(r->c, t->n_prompt), 0);
     r->ahead = r->passes = 0;
     for (uint32_t pass = 0, tokens; n < t->n; pass++, n += tokens) {
+        uint32_t looked = 0;
         ntx_draft_chances_drift(&r->chances);
         bool drafting = r->way->drafter >= 0 && p->turn.on;
         double late = propose(r, text, n, &d);
@@ -296,12 +300,12 @@ static double replay(struct run *r, uint32_t text)
             ntx_draft_follow(&d, &r->chances, 0, t->tokens[n]);
             tokens = 1;
         } else {
-            tokens = follow(&d, &r->chances, t, n);
+            tokens = follow(&d, &r->chances, t, n, &looked);
             p->gain += 0.05 * ((double)tokens - 1 - p->gain);
         }
         double ns = pass_ns(r->c, drive, rows, pass, &waited);
         ntx_draft_policy_pass(p, rows, ns, waited);
-        ntx_draft_policy_wrote(p, tokens, ns + late, waited);
+        ntx_draft_policy_wrote(p, tokens, looked, 1, ns + late, waited);
         r->ahead = drafting && was_said(&drafters[r->way->drafter], text, n + tokens - 1)
                        ? waited / drafters[r->way->drafter].ns
                        : 0;

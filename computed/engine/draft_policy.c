@@ -9,6 +9,7 @@
 #define PRIOR     (1 / 16.0) /* time of one more row, in plain passes */
 #define MANY_ROWS 4u
 #define FADE      0.9
+#define TEXTS     20000.0 /* tokens over which texts are learned from */
 
 /* ns of a pass of so many rows. */
 static double pass_ns(const struct ntx_draft_policy *p, double rows)
@@ -95,10 +96,25 @@ void ntx_draft_policy_pass(struct ntx_draft_policy *p, uint32_t rows, double ns,
     ntx_pace_add(&p->pace, ntx_pace_union(p->expert_share, rows), ns, p->expert_share > 0 ? 0 : waited);
 }
 
-void ntx_draft_policy_wrote(struct ntx_draft_policy *p, uint32_t tokens, double ns, double waited)
+/* Look-up alone would have needed another pass where its proposal ended, and would then have gone on as lately. */
+static void learn_texts(struct ntx_draft_policy *p, uint32_t tokens, double looked, double others, double ns)
+{
+    struct ntx_draft_texts *t = &p->texts;
+    const double keep = 1 - NTX_MIN(tokens / TEXTS, 1.0);
+    t->tokens = t->tokens * keep + tokens;
+    t->ns = t->ns * keep + ns;
+    t->alone = t->alone * keep + 1 + others / (1 + p->looked);
+    p->looked = p->looked * FADE + looked * (1 - FADE);
+}
+
+void ntx_draft_policy_wrote(struct ntx_draft_policy *p, uint32_t tokens, uint32_t looked, uint32_t texts, double ns,
+                            double waited)
 {
     p->rate = p->rate * FADE + tokens;
     p->rate_ns = p->rate_ns * FADE + ns;
-    if (p->models && !p->asked)
-        ntx_draft_turn_pass(&p->turn, tokens, ns, waited);
+    if (!p->models || p->asked)
+        return;
+    if (p->turn.on && texts)
+        learn_texts(p, tokens, (double)looked / texts, (double)(tokens - looked) / texts - 1, ns);
+    ntx_draft_turn_pass(&p->turn, tokens, ns, waited);
 }

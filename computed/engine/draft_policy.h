@@ -30,6 +30,8 @@ struct ntx_draft_policy {
     double drafted;       /* recent mean of nodes in a proposal */
     double gain;          /* recent mean of tokens that a pass with drafts gave beyond the first */
     double rate, rate_ns; /* recent tokens and ns, older ones fading */
+    struct ntx_draft_texts texts;
+    double looked; /* recent mean of accepted draft tokens of a pass that look-up proposed */
 };
 
 /* ns of a pass of `writers` rows without drafts. 0: unknown. */
@@ -45,7 +47,9 @@ void ntx_draft_policy_proposed(struct ntx_draft_policy *p, uint32_t nodes); /* a
 /* A pass with the rows of a prompt, or of decoding sessions alone (rows), took ns, of which it waited for weights. */
 void ntx_draft_policy_prompt(struct ntx_draft_policy *p, uint32_t rows, double ns, double waited);
 void ntx_draft_policy_pass(struct ntx_draft_policy *p, uint32_t rows, double ns, double waited);
-/* It wrote so many tokens, and took ns with all that was done for it. */
-void ntx_draft_policy_wrote(struct ntx_draft_policy *p, uint32_t tokens, double ns, double waited);
+/* It wrote so many tokens of `texts` sessions, of which look-up proposed the number `looked`, and took ns with all that
+ * was done for it. */
+void ntx_draft_policy_wrote(struct ntx_draft_policy *p, uint32_t tokens, uint32_t looked, uint32_t texts, double ns,
+                            double waited);
 
 #endif

@@ -229,7 +229,7 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
     bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens, on = p->turn.on;
     ntx_draft_look_pass(&p->look, (double)ns);
     if (e->drafting && writing && is_warm(e))
-        ntx_draft_policy_wrote(p, e->pass_tokens, (double)ns, (double)waited);
+        ntx_draft_policy_wrote(p, e->pass_tokens, e->pass_looked, e->pass_texts, (double)ns, (double)waited);
     for (unsigned i = 0; i < e->n_files && on && !p->turn.on; i++)
         if (e->file[i].part)
             ntx_draft_file_rest(&e->file[i]);
@@ -292,6 +292,7 @@ static void count_held(struct ntx_engine *e, struct ntx_session *s, const struct
     for (unsigned i = 0; i < NTX_DRAFT_SOURCES; i++)
         s->run.draft_hits[i] += h->by[i];
     s->run.draft_file_hits += file;
+    e->pass_looked += lookup;
     ntx_count(c, NTX_C_comp_draft_hits, h->n - 1);
     ntx_count(c, NTX_C_comp_draft_hits_lookup, lookup);
     ntx_count(c, NTX_C_comp_draft_hits_file, file);
@@ -379,6 +380,7 @@ void ntx__engine_verify(struct ntx_engine *e, struct ntx_session *s)
     if (s->take == again) /* the pass had no room for more */
         return;
     s->run.written_passes++;
+    e->pass_texts++;
     s->run.draft_nodes += s->take - again - 1;
     ntx_count(e->c.counters, NTX_C_comp_draft_nodes, s->take - again - 1);
     ntx_count(e->c.counters, NTX_C_comp_draft_passes, e->drafting);

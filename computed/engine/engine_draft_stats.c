@@ -30,6 +30,7 @@ static void resume_turn(struct ntx_engine *e, const struct ntx_draft_stats_place
     const double *pace = p->pace, prior = e->policy.pace.prior;
     e->policy.pace = (struct ntx_pace){pace[0], pace[1], pace[2], pace[3], pace[4], pace[5], .prior = prior};
     memcpy(e->policy.pace.few, p->few, sizeof p->few);
+    e->policy.texts = p->texts;
     bool doubtful = p->on && !e->l->plan->geo.n_sched;
     if (e->l->set.draft_nodes || !e->policy.models || p->rate[p->on] <= 0 || doubtful)
         return;
@@ -70,6 +71,7 @@ static void settle_stats(struct ntx_engine *e)
         .pace = {pace->n, pace->rows, pace->ns, pace->rows2, NTX_MAX(pace->rows_ns, 0.0), pace->floor},
     };
     memcpy(p.few, pace->few, sizeof p.few);
+    p.texts = e->policy.texts;
     const struct ntx_draft_stats_place *before = find_place(e);
     p.tries = before && !p.on ? before->tries : 0;
     if (e->l->set.draft_nodes && before) { /* the user set the nodes, so nothing was learned of what pays */

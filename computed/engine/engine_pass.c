@@ -529,7 +529,7 @@ bool ntx__engine_pass(struct ntx_engine *e)
     collect_live(e);
     if (!e->n_live)
         return false;
-    e->pass_tokens = 0;
+    e->pass_tokens = e->pass_texts = e->pass_looked = 0;
     share_rows(e);
     ntx__engine_prepare_prefixes(e);
     lay_rows(e);

@@ -24,6 +24,7 @@
 #define BIG        1e18
 #define PAYS       1.02  /* the least gain over no drafts */
 #define WORTH      1.005 /* memory that makes plain passes this much faster is worth giving back */
+#define TOLD       256.0 /* tokens that tell whether texts are copied */
 #define AWAY       16u /* loads without a drafter that did not pay, at first; doubled each time, three times at most */
 
 void ntx_draft_stats_begin(struct ntx_draft_stats *g, float (*first)(uint32_t kind))
@@ -120,10 +121,18 @@ void ntx_draft_stats_settle(struct ntx_draft_stats *g, const struct ntx_draft_st
     g->place[0] = new;
 }
 
+/* Whether look-up alone would have been faster, where passes wait for the drive: by the passes that it would have taken
+ * and their time, which pace[5] is with the drafters in memory. */
+static bool was_copied(const struct ntx_draft_stats_place *p, double faster)
+{
+    return p->way == 2 && p->texts.tokens >= TOLD && p->pace[5] > 0 &&
+           p->texts.alone * p->pace[5] / faster * PAYS < p->texts.ns;
+}
+
 bool ntx_draft_stats_leave_out(struct ntx_draft_stats_place *p, double faster)
 {
-    bool known = p->rate[0] > 0 && p->rate[1] > 0;
-    if (!known || faster < WORTH || (p->on && p->rate[1] > p->rate[0] * faster * PAYS))
+    bool known = p->rate[0] > 0 && p->rate[1] > 0, lost = known && !(p->on && p->rate[1] > p->rate[0] * faster * PAYS);
+    if (faster < WORTH || (!lost && !was_copied(p, faster)))
         return false;
     if (p->away++ < AWAY << NTX_MIN(p->tries, 3u))
         return true;
@@ -154,11 +163,12 @@ static json_t *list_json(const double *x, size_t n)
 
 static json_t *place_json(const struct ntx_draft_stats_place *p)
 {
-    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "way", (json_int_t)p->way, "threads",
-                     (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on, "left",
+    const double texts[] = {p->texts.tokens, p->texts.ns, p->texts.alone};
+    return json_pack("{s:I, s:I, s:I, s:b, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "way", (json_int_t)p->way,
+                     "threads", (json_int_t)p->threads, "streamed", (json_int_t)p->streamed, "on", p->on, "left",
                      (json_int_t)p->left, "rest", (json_int_t)p->rest, "away", (json_int_t)p->away, "tries",
                      (json_int_t)p->tries, "rate", list_json(p->rate, 2), "line", list_json(p->pace, 6), "few",
-                     list_json(p->few, NTX_DRAFT_STATS_FEW));
+                     list_json(p->few, NTX_DRAFT_STATS_FEW), "texts", list_json(texts, 3));
 }
 
 char *ntx_draft_stats_dump(const struct ntx_draft_stats *g)
@@ -230,7 +240,8 @@ static bool take_place(const json_t *o, struct ntx_draft_stats_place *p)
     uint64_t way = 0, threads = 0, left = 0, rest = 0, away = 0,
              tries = 0; /* the last two, and the lists, came later */
     const json_t *a = json_object_get(o, "away"), *b = json_object_get(o, "tries"), *line = json_object_get(o, "line"),
-                 *few = json_object_get(o, "few");
+                 *few = json_object_get(o, "few"), *told = json_object_get(o, "texts");
+    double texts[3] = {0};
     bool good = take_whole(json_object_get(o, "way"), NTX_DRAFT_STATS_WAYS - 1, &way) &&
                 take_whole(json_object_get(o, "threads"), 65536, &threads) &&
                 take_whole(json_object_get(o, "streamed"), 1ull << 50, &p->streamed) &&
@@ -238,7 +249,9 @@ static bool take_place(const json_t *o, struct ntx_draft_stats_place *p)
                 take_whole(json_object_get(o, "rest"), 1u << 20, &rest) && (!a || take_whole(a, 1u << 20, &away)) &&
                 (!b || take_whole(b, 1u << 20, &tries)) && take_list(json_object_get(o, "rate"), 2, false, p->rate) &&
                 (!line || take_list(line, 6, false, p->pace)) &&
-                (!few || take_list(few, NTX_DRAFT_STATS_FEW, false, p->few));
+                (!few || take_list(few, NTX_DRAFT_STATS_FEW, false, p->few)) &&
+                (!told || take_list(told, 3, false, texts));
+    p->texts = (struct ntx_draft_texts){texts[0], texts[1], texts[2]};
     p->way = (uint32_t)way;
     p->threads = (uint32_t)threads;
     p->left = (uint32_t)left;

@@ -41,6 +41,11 @@ struct ntx_draft_stats_ranks { /* of trees, likeliest nodes first */
     double tried[NTX_DRAFT_STATS_RANKS], held[NTX_DRAFT_STATS_RANKS];
 };
 
+/* The last texts, while draft models took part: tokens, ns, and passes that look-up alone would have taken. */
+struct ntx_draft_texts {
+    double tokens, ns, alone;
+};
+
 struct ntx_draft_stats_place { /* a placement of the model, and whether drafts paid there */
     uint32_t way, threads;
     uint64_t streamed; /* bytes that a pass read */
@@ -49,6 +54,7 @@ struct ntx_draft_stats_place { /* a placement of the model, and whether drafts p
     /* Tokens per ns, without and with drafts: both while the drafters have their memory. */
     double rate[2], pace[6]; /* pace: struct ntx_pace up to `floor` */
     double few[NTX_DRAFT_STATS_FEW];
+    struct ntx_draft_texts texts;
     uint32_t away, tries; /* loads in a row without these drafters; times that they were tried again */
 };
 
@@ -80,7 +86,8 @@ const struct ntx_draft_stats_place *ntx_draft_stats_place(const struct ntx_draft
 void ntx_draft_stats_settle(struct ntx_draft_stats *g, const struct ntx_draft_stats_place *p);
 
 /* Whether this load does better without the drafters used there: their memory then holds weights, and plain passes are
- * `faster` times as fast. They are tried again now and then. Counted in p. */
+ * `faster` times as fast. So it does, too, where look-up alone would have written the last texts in less time. They are
+ * tried again now and then. Counted in p. */
 bool ntx_draft_stats_leave_out(struct ntx_draft_stats_place *p, double faster);
 
 /* digest: the model's (model/digest.h). -ENOENT, without text: nothing is stored; -EINVAL: the file is damaged. g has

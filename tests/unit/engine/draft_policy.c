@@ -2,6 +2,9 @@
 /* The policy of drafts (computed/engine/draft_policy.h), replayed over texts whose repetitions are known, with times
  * from a model: a text that repeats is copied in few passes, and another one costs what it costs without drafts. */
 #include "computed/engine/draft_policy.h"
+
+#include <math.h>
+
 #include "common/util.h"
 #include "tests/lib/check.h"
 
@@ -49,14 +52,34 @@ static struct result replay(const int32_t *text, const struct machine *m, bool a
         } while (at && at < rows && n + tokens < N);
         double busy = m->one + m->row * (rows - 1), ns = NTX_MAX(m->drive, busy);
         ntx_draft_policy_pass(&p, rows, ns, ns - busy);
-        ntx_draft_policy_wrote(&p, tokens, ns, ns - busy);
+        ntx_draft_policy_wrote(&p, tokens, 0, 1, ns, ns - busy);
         r.ns += ns;
     }
     return r;
 }
 
+/* What look-up alone would have taken, beside a draft model: one pass for a copy of ten tokens, and nearly one for each
+ * token of which it proposes none; of two texts in a pass half as many. */
+static void alone(void)
+{
+    struct ntx_draft_policy p = {.models = true};
+    ntx_draft_turn_begin(&p.turn, true);
+    ntx_draft_policy_wrote(&p, 10, 9, 1, 1e8, 0);
+    CHECK(p.texts.tokens == 10 && p.texts.ns == 1e8 && p.texts.alone == 1 && fabs(p.looked - 0.9) < 1e-9);
+    p = (struct ntx_draft_policy){.models = true, .turn.on = true};
+    ntx_draft_policy_wrote(&p, 5, 0, 1, 1e8, 0);
+    CHECK(p.texts.alone == 5);
+    p = (struct ntx_draft_policy){.models = true, .turn.on = true, .looked = 1};
+    ntx_draft_policy_wrote(&p, 10, 0, 2, 1e8, 0);
+    CHECK(p.texts.tokens == 10 && p.texts.alone == 3);
+    p = (struct ntx_draft_policy){.models = true};
+    ntx_draft_policy_wrote(&p, 1, 0, 1, 1e8, 0); /* in turns without the model nothing is learned */
+    CHECK(p.texts.tokens == 0);
+}
+
 int main(void)
 {
+    alone();
     const struct machine drive = {5e8, 7e7, 3e7}, memory = {0, 7e7, 3e7}, dear = {0, 7e7, 7e7};
     int32_t text[N];
     write_text(text, true);
