@@ -228,6 +228,8 @@ void ntx__engine_turn(struct ntx_engine *e, uint64_t ns)
     e->stall_ns = stall;
     bool writing = e->n_rows && !e->rows[e->n_rows - 1].rounded && e->pass_tokens, on = p->turn.on;
     ntx_draft_look_pass(&p->look, (double)ns);
+    if (e->drafting && writing)
+        e->draft_news += e->pass_tokens - 1; /* the pass itself has been counted */
     if (e->drafting && writing && is_warm(e))
         ntx_draft_policy_wrote(p, e->pass_tokens, e->pass_looked, e->pass_texts, (double)ns, (double)waited);
     for (unsigned i = 0; i < e->n_files && on && !p->turn.on; i++)

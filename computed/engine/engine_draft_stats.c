@@ -7,7 +7,7 @@
 #include "common/util.h"
 #include "computed/engine/engine_impl.h"
 
-#define NEWS 8u /* passes; fewer are not worth writing the file */
+#define NEWS 8u /* passes, or tokens where drafts held; fewer are not worth writing the file */
 
 unsigned ntx__engine_draft_place(const struct ntx_engine *e)
 {

@@ -64,6 +64,32 @@ grep -q "do not fit beside the model: the text itself drafts instead.*--ram [0-9
 ntx plan "$demo" --ctx 256 --rows 32 --ram 6M --draft "$draft" >"$tmp/plan" || fail "plan"
 grep -q "does not fit beside the model: the text itself drafts instead" "$tmp/plan" || fail "plan: $(cat "$tmp/plan")"
 
+# Where look-up alone would have written the last texts faster, the next load leaves the small model out.
+copied=(ntx run "$demo" "$tom" --raw -n 60 --ignore-eos --quiet --temp 0 --ctx 256 --rows 32 --ram 14M --link nvme=60M)
+"${copied[@]}" --draft off >"$tmp/plain" || fail "copied: plain"
+learned() { # a line of Python on p, the place that is stored, and t, what its texts taught: tokens, ns, passes
+    python3 -c "
+import glob, json
+name, = glob.glob('$XDG_CACHE_HOME/ntx/drafts/*.json')
+all = json.load(open(name))
+p = [p for p in all['places'] if p['way'] == 2][0]
+t = p['texts']
+$1
+json.dump(all, open(name, 'w'))"
+}
+rm -rf "$XDG_CACHE_HOME/ntx/drafts"
+"${copied[@]}" --draft "lookup,$draft" --stats "$tmp/s" >"$tmp/got" || fail "copied: the first load"
+same "$tmp/plain" "$tmp/got" "copied"
+learned "assert 20 <= t[0] <= 60 and t[1] > 0 and 1 <= t[2] <= 60 and p['line'][5] > 0, p"
+learned "p['texts'] = [300, p['line'][5] * 20, 300]; p['rate'] = []" # 20 passes; look-up alone would have taken 300
+"${copied[@]}" --draft "lookup,$draft" --stats "$tmp/s" >"$tmp/got" || fail "copied: look-up would be slower"
+[ "$(stat_of "$tmp/s" draft_left_out)" != true ] || fail "copied: left out, though look-up would be slower"
+learned "p['texts'] = [300, p['line'][5] * 30, 5]; p['rate'] = []"
+"${copied[@]}" --draft "lookup,$draft" --stats "$tmp/s" >"$tmp/got" || fail "copied: look-up would be faster"
+same "$tmp/plain" "$tmp/got" "copied, left out"
+[ "$(stat_of "$tmp/s" draft_left_out)" = true ] || fail "copied: not left out, though look-up would be faster"
+learned "assert p['away'] == 1, p"
+
 # Killed at any time, and while it comes back.
 run=("$NTX_BIN/ntx" run "$demo" "$story" --raw --ignore-eos --quiet --ctx 256 --temp 0.8 --seed 3 -n 60 --ram 14M \
     --rows 32)

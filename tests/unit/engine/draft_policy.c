@@ -58,8 +58,8 @@ static struct result replay(const int32_t *text, const struct machine *m, bool a
     return r;
 }
 
-/* What look-up alone would have taken, beside a draft model: one pass for a copy of ten tokens, and nearly one for each
- * token of which it proposes none; of two texts in a pass half as many. */
+/* Beside a draft model: look-up alone would have taken one pass for a copy of ten tokens, and one for each token where
+ * it proposes nothing; of two texts in a pass half as many. */
 static void alone(void)
 {
     struct ntx_draft_policy p = {.models = true};
