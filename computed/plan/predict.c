@@ -99,13 +99,14 @@ static void name_limit(const struct ntx_hw *hw, const struct costs *c, struct nt
         }
 }
 
-/* Seconds of the CPU for attention: reading K and V, or arithmetic. attend: bytes per second. */
+/* Seconds of the CPU for attention: reading K and V, and arithmetic, which the reads hardly hide. attend: bytes per
+ * second. */
 static double attend_s(const struct ntx_hw *hw, const struct ntx_load_bytes *l, double attend)
 {
     double part = l->threads && l->threads < hw->threads ? (double)l->threads / hw->threads : 1,
            read = attend > 0 ? l->kv_bytes / attend : 0,
            math = ntx_hw_attend_s(hw, l->kv_type, l->rows, l->attend_ops, l->scores) / part;
-    return NTX_MAX(read, math);
+    return read + math;
 }
 
 /* Seconds for outputs of narrow matrices that a few rows are multiplied by. */
