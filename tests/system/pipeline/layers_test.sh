@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # --draft self without a copy: the layers in memory draft. The text is the text without, byte for byte, and takes fewer
-# passes: sampled, with K in Q8_0, with a window, with a grammar, from kept state, with killed readers, by several
+# passes: sampled, with K in Q8_0, with a window, a grammar, an adapter, from kept state, with killed readers, by several
 # clients at once. Models whose layers cannot, and budgets that hold too few of them or all, say so.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
@@ -47,6 +47,13 @@ model "$tmp/w.gguf" --arch gemma3 --layers 12 --embd 256 --ff 1024 --heads 4 --k
 wide=(--raw -n 90 --ignore-eos --ctx 512 --rows 16 --threads 2 --ram 14M --draft-nodes 5)
 held "windows" "$tmp/w.gguf" self 1 "${wide[@]}" --temp 0
 both "windows, sampled" "$tmp/w.gguf" self "${wide[@]}" --temp 0.9 --seed 5
+
+# An adapter is added in the layers that draft, too.
+shape=(--layers 12 --embd 256 --ff 1024 --heads 8 --kv 2 --type Q8_0)
+model "$tmp/m.gguf" "${shape[@]}" --seed 3
+model "$tmp/tuned.gguf" "${shape[@]}" --seed 4
+ntx pack "$tmp/tuned.gguf" "$tmp/lora.gguf" --delta --base "$tmp/m.gguf" --rank 4 --force --quiet || fail "an adapter"
+held "an adapter" "$tmp/m.gguf" self 1 "${text[@]}" --ram 17M --temp 0 --draft-nodes 7 --lora "$tmp/lora.gguf"
 
 # The reader dies while drafts are verified.
 ntx run "$tmp/a.gguf" "$prompt" --quiet --draft off "${text[@]}" --ram 17M --temp 0.8 --seed 6 >"$tmp/plain"
