@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # --draft self without a copy: the layers in memory draft. The text is the text without, byte for byte, and takes fewer
-# passes: sampled, with K in Q8_0, with a window, a grammar, an adapter, from kept state, with killed readers, by several
-# clients at once. Models whose layers cannot, and budgets that hold too few of them or all, say so.
+# passes: sampled, with K in Q8_0, with a window, a grammar, an adapter, from kept state, with killed readers, and by
+# several clients at once. Models whose layers cannot, and budgets that hold too few of them or all, say so.
 . "$(dirname "$0")/../../lib/test.sh"
 export XDG_CACHE_HOME=$tmp/cache # draft statistics are kept there
 models=$(cd "$(dirname "$0")/../../../models" && pwd)
