@@ -13,6 +13,7 @@
 #define SECONDS          18.0
 #define BRIEF            3.0            /* for a moment, before a plan */
 #define BUFFER           (512ull << 20) /* more than the caches of large machines */
+#define BRIEF_BUFFER     (128ull << 20) /* more than those of most */
 #define N_STREAMS        2
 #define ROUNDS_LEAST     3 /* their median leaves out one in which the machine stood still */
 #define ROUNDS_PER_LAYER 4 /* products, each of all matrices that have one input */
@@ -40,7 +41,7 @@ static size_t buffer_size(double seconds)
 {
     struct ntx_memlimit m;
     ntx_memlimit_read(&m);
-    uint64_t want = seconds < BRIEF ? 32ull << 20 : BUFFER;
+    uint64_t want = seconds < BRIEF ? BRIEF_BUFFER : BUFFER;
     return (size_t)NTX_ROUND_UP(NTX_MIN(want, m.available / 4), 2u << 20);
 }
 

@@ -22,8 +22,11 @@ void *ntx__doctor_buffer(size_t bytes);
 void ntx__doctor_buffer_free(void *p, size_t bytes);
 /* The best rate of reading it, in bytes per second. */
 double ntx__doctor_read_rate(struct ntx_pool *pool, const void *buf, size_t bytes, double seconds);
-/* Seconds of one ntx_pool_run that does nothing. */
+/* Seconds of one ntx_pool_run that does nothing: a quarter of the samples took less. */
 double ntx__doctor_step(struct ntx_pool *pool, double seconds);
+
+/* median.c: of v [n], which it sorts: a quarter of them is less. On a busy machine most samples may be far too long. */
+double ntx__doctor_quartile(double *v, unsigned n);
 
 /* kernels.c: hw->kernels, for each type. */
 int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw);

@@ -19,6 +19,7 @@
 #define NARROW       896u
 #define ROUND_BYTES  (256u << 10) /* of a short product, and a quarter of a long one */
 #define TILE_LEAST   (size_t)(32 << 10)
+#define TILES_LEAST  12 /* samples of a product of tiles */
 
 struct multiply {
     ntx_matmul_fn *matmul;
@@ -175,7 +176,7 @@ static void multiply_tiles(void *ctx, unsigned thread)
     }
 }
 
-static double median_tiles(struct ntx_pool *pool, struct multiply *m, size_t all, size_t bytes, double seconds)
+static double quartile_tiles(struct ntx_pool *pool, struct multiply *m, size_t all, size_t bytes, double seconds)
 {
     double v[256];
     int n = 0;
@@ -188,10 +189,9 @@ static double median_tiles(struct ntx_pool *pool, struct multiply *m, size_t all
         ntx_pool_run(pool, multiply_tiles, m);
         v[n++] = (double)(ntx_now_ns() - t0) * 1e-9;
         m->w = m->w + 2 * bytes <= first + all ? m->w + bytes : first;
-    } while (ntx_now_ns() < end && n < 256);
+    } while ((n < TILES_LEAST || ntx_now_ns() < end) && n < 256);
     m->w = first;
-    qsort(v, (size_t)n, sizeof *v, compare_doubles);
-    return v[n / 2];
+    return ntx__doctor_quartile(v, (unsigned)n);
 }
 
 int ntx__doctor_round(const struct ntx__doctor_bench *b, double seconds, double *round_s)
@@ -202,8 +202,8 @@ int ntx__doctor_round(const struct ntx__doctor_bench *b, double seconds, double 
     if (!rc) {
         const size_t few = NTX_ROUND_DOWN(ROUND_BYTES, NTX_SLICE_OUTS * m.row_bytes), many = 4 * few;
         m.threads = ntx_pool_threads(b->all);
-        const double short_s = median_tiles(b->all, &m, b->bytes, few, seconds / 2),
-                     long_s = median_tiles(b->all, &m, b->bytes, many, seconds / 2);
+        const double short_s = quartile_tiles(b->all, &m, b->bytes, few, seconds / 2),
+                     long_s = quartile_tiles(b->all, &m, b->bytes, many, seconds / 2);
         *round_s = NTX_MAX((4 * short_s - long_s) / 3, 0.0);
     }
     free_multiply(&m);

@@ -13,6 +13,12 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+double ntx__doctor_quartile(double *v, unsigned n)
+{
+    qsort(v, n, sizeof *v, compare_doubles);
+    return v[n / 4];
+}
+
 /* Median of the double at this offset of each round. */
 static double median(const struct ntx_hw *rounds, unsigned n, size_t offset)
 {

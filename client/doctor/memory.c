@@ -78,11 +78,15 @@ static void do_nothing(void *ctx, unsigned thread)
 
 double ntx__doctor_step(struct ntx_pool *pool, double seconds)
 {
-    uint64_t t0 = ntx_now_ns(), end = t0 + (uint64_t)(seconds * 1e9), n = 0, now;
+    enum { RUNS = 8, LEAST = 24, MOST = 512 }; /* runs of a sample; samples */
+    double v[MOST];
+    unsigned n = 0;
+    const uint64_t end = ntx_now_ns() + (uint64_t)(seconds * 1e9);
     do {
-        for (int i = 0; i < 100; i++, n++)
+        const uint64_t t0 = ntx_now_ns();
+        for (int i = 0; i < RUNS; i++)
             ntx_pool_run(pool, do_nothing, NULL);
-        now = ntx_now_ns();
-    } while (now < end);
-    return (double)(now - t0) * 1e-9 / (double)n;
+        v[n++] = (double)(ntx_now_ns() - t0) * 1e-9 / RUNS;
+    } while ((n < LEAST || ntx_now_ns() < end) && n < MOST);
+    return ntx__doctor_quartile(v, n);
 }
