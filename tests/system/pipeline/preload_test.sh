@@ -13,6 +13,7 @@ import json, sys
 print(json.load(sys.stdin)['counters']['$1'])"; }
 # begin: a load of its own.
 begin() {
+    rm -f "$tmp/up" # else the load before says that it is ready
     "$NTX_BIN/ntx" up "$tmp/m.gguf" --ram 20M --ctx 128 --draft off 2>"$tmp/up" &
     up=$!
     cleanup+=("kill -9 $up 2>/dev/null")
