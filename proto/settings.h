@@ -123,6 +123,8 @@ bool ntx_draft_has_self(const char *draft);
 bool ntx_draft_self(const char *file);
 unsigned ntx_draft_files(const char *draft);
 int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struct ntx_err *err); /* the i-th file */
+/* Index among the files of the i-th of those that came with a request; self may be without a file. */
+unsigned ntx_draft_came(const char *draft, unsigned n_came, unsigned i);
 /* Puts the i-th file before an error about it. Returns the error's code. */
 int ntx_draft_blame(const char *draft, unsigned i, struct ntx_err *err);
 /* --lora: [NAME=]FILE, several with commas between. The default name is the file's, without its folder and .gguf. */

@@ -382,6 +382,19 @@ int ntx_draft_file(const char *draft, unsigned i, char *path, size_t room, struc
     return 0;
 }
 
+unsigned ntx_draft_came(const char *draft, unsigned n_came, unsigned i)
+{
+    const unsigned all = ntx_draft_files(draft);
+    size_t len = 0;
+    unsigned k, n;
+    for (k = 0; k < all; k++) {
+        const char *p = file_part(draft, k, &len, &n);
+        if (!(n_came < all && part_is(p, len, "self")) && !i--)
+            break;
+    }
+    return k;
+}
+
 int ntx_draft_blame(const char *draft, unsigned i, struct ntx_err *err)
 {
     size_t len = 0;

@@ -81,8 +81,8 @@
       "accepted draft tokens that prompt lookup (--draft lookup) proposed; those that a drafter file proposed too "    \
       "count in both")                                                                                                 \
     X(comp_draft_hits_file, c, "tokens",                                                                               \
-      "accepted draft tokens that a drafter file (--draft FILE) or the model's own block (nextn) proposed; those "     \
-      "that lookup proposed too count in both")                                                                        \
+      "accepted draft tokens that a drafter file (--draft FILE), the model's own block (nextn) or its layers in "      \
+      "memory (self) proposed; those that lookup proposed too count in both")                                          \
     X(comp_draft_passes, c, "passes",                                                                                  \
       "passes of generating sessions while --draft is on, with or without draft tokens")                               \
     X(comp_draft_wait_ns, c, "ns", "time between passes spent waiting for the drafter of --draft FILE")                \

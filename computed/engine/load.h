@@ -65,7 +65,8 @@ struct ntx_load_request {
 /* A drafter: a file (--draft FILE), or, as the last, the model's own block or its layers in memory. At most one works
  * by the model's states, or is these layers. */
 struct ntx_load_drafter {
-    int fd; /* -1: the model's own */
+    int fd;         /* -1: the model's own */
+    unsigned named; /* index among the files of --draft */
     enum ntx_drafter_file_kind kind;
     struct ntx_drafts drafts;              /* of a draft model */
     struct ntx_drafter *by_states;         /* of one by the model's states, or its layers */

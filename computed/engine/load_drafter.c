@@ -65,33 +65,33 @@ static bool is_without_copy(const struct ntx_load_request *r, unsigned i, unsign
 }
 
 /* Adds the model's layers in memory: --draft self without a copy. */
-static void open_layers(struct ntx_loaded *l)
+static void open_layers(struct ntx_loaded *l, unsigned named)
 {
-    l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = -1, .kind = NTX_DRAFTER_FILE_LAYERS};
+    l->drafter[l->n_drafters++] = (struct ntx_load_drafter){.fd = -1, .named = named, .kind = NTX_DRAFTER_FILE_LAYERS};
 }
 
 int ntx__load_drafters_open(struct ntx_load_request *r, struct ntx_loaded *l, struct ntx_err *err)
 {
-    bool automatic = ntx_draft_auto(r->set.draft), layers = false;
-    unsigned n = automatic ? r->n_drafters : ntx_draft_files(r->set.draft), came = 0;
+    bool automatic = ntx_draft_auto(r->set.draft);
+    unsigned n = automatic ? r->n_drafters : ntx_draft_files(r->set.draft), came = 0, layers = n;
     if (automatic && !n && r->path)
         open_found_drafter(r, l);
     int rc = n > NTX_DRAFT_FILES ? ntx_err_set(err, -E2BIG, "--draft names more than %u files", NTX_DRAFT_FILES) : 0;
     for (unsigned i = 0; i < n && !rc; i++) {
         struct ntx_load_drafter *d = &l->drafter[l->n_drafters];
         if (is_without_copy(r, i, n)) {
-            layers = true;
+            layers = i;
             continue;
         }
-        *d = (struct ntx_load_drafter){.fd = came < r->n_drafters ? r->drafter_fd[came] : -1};
+        *d = (struct ntx_load_drafter){.fd = came < r->n_drafters ? r->drafter_fd[came] : -1, .named = i};
         if (came < r->n_drafters)
             r->drafter_fd[came++] = -1;
         rc = d->fd < 0 ? open_path(r, i, &d->fd, err) : 0;
         l->n_drafters += !rc;
     }
     rc = rc ? rc : open_nextn(r, l, err);
-    if (!rc && layers)
-        open_layers(l);
+    if (!rc && layers < n)
+        open_layers(l, layers);
     return rc;
 }
 
@@ -114,8 +114,8 @@ static int inspect_layers(const struct ntx_loaded *l, const struct ntx_load_sett
     const char *why = no_layers(l, set);
     if (why)
         return ntx_err_set(err, -ENOTSUP,
-                           "--draft self: there is no copy of the model in fewer bits, and its layers in memory cannot "
-                           "draft: %s; make a copy (ntx quantize MODEL.gguf MODEL.draft.gguf Q2_K), or leave it out",
+                           "there is no copy of the model in fewer bits, and its layers in memory cannot draft: "
+                           "%s; make a copy (ntx quantize MODEL.gguf MODEL.draft.gguf Q2_K), or leave it out",
                            why);
     *bytes = d->needs.bytes = ntx_drafter_layers_bytes(l->model, ctx);
     return 0;
@@ -135,8 +135,7 @@ static int inspect_drafter(const struct ntx_loaded *l, const struct ntx_load_set
                  : ntx_drafter_file_look(d->fd, l->gguf, ctx, threads, &d->kind, &d->needs, err);
     if (!rc && d->needs.lent && l->machines)
         rc = ntx_err_set(err, -ENOTSUP,
-                         "--draft self: each of several machines has the high bits of its own rows only; use --draft "
-                         "lookup");
+                         "each of several machines has the high bits of its own rows only; use --draft lookup");
     if (!rc && d->kind == NTX_DRAFTER_FILE_MODEL && set->sessions > 1) /* its texts share so much KV */
         rc = ntx_drafter_file_look(d->fd, l->gguf, ctx * set->sessions, threads, &d->kind, &d->needs, err);
     *bytes = d->needs.bytes + ntx_drafter_left_bytes(d->needs.n_taps * l->model->hp.n_embd, set->rows);
@@ -192,7 +191,7 @@ int ntx__load_drafters_bytes(struct ntx_loaded *l, const struct ntx_load_setting
         int rc = inspect_drafter(l, set, d, ctx, threads, &its, err);
         rc = rc ? rc : check_states(l, i, err);
         if (rc && !unasked)
-            return own ? ntx_err_prefix(err, "--draft nextn") : ntx_draft_blame(set->draft, i, err);
+            return own ? ntx_err_prefix(err, "--draft nextn") : ntx_draft_blame(set->draft, d->named, err);
         its += d->kind == NTX_DRAFTER_FILE_MODEL ? ntx_drafts_bytes(ctx * NTX_MAX(set->sessions, 1u)) : 0;
         const char *why = unasked ? left_out_reason(l, d, rc, its, err) : NULL;
         if (why) {
@@ -335,7 +334,7 @@ uint64_t ntx__load_layers_offer(struct ntx_loaded *l, const struct ntx_load_sett
 {
     if (!ntx_draft_auto(set->draft) || l->n_drafters || l->drafters_left_out || l->drafters_unfit || no_layers(l, set))
         return 0;
-    open_layers(l);
+    open_layers(l, 0);
     l->drafters_unsure = true;
     return ntx_drafter_layers_bytes(l->model, l->plan->ctx);
 }

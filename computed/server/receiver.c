@@ -134,7 +134,7 @@ static int read_headers(const struct ntx_loaded *l, const struct ntx_load_reques
         struct ntx_drafter_needs needs;
         rc = ntx_drafter_file_look(r->drafter_fd[i], g, 1, 1, &kind, &needs, err);
         if (rc)
-            ntx_draft_blame(r->set.draft, i, err);
+            ntx_draft_blame(r->set.draft, ntx_draft_came(r->set.draft, r->n_drafters, i), err);
     }
     ntx_gguf_free(g);
     if (!rc && r->projector_fd >= 0)

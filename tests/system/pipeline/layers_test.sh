@@ -100,10 +100,16 @@ unset NTX_RUNTIME
 says() {
     local why=$1 model=$2; shift 2
     "$NTX_BIN/ntx" run "$model" x --raw -n 1 --quiet --draft self "$@" >"$tmp/out" 2>"$tmp/err" && fail "$why: it runs"
-    [ "$(wc -l <"$tmp/err")" = 1 ] && grep -q "draft self: there is no copy.*cannot draft: .*$why.*ntx quantize" \
-        "$tmp/err" || fail "$why: $(cat "$tmp/err")"
+    [ "$(wc -l <"$tmp/err")" = 1 ] &&
+        grep -q "^ntx: --draft self: there is no copy.*cannot draft: .*$why.*ntx quantize" "$tmp/err" ||
+        fail "$why: $(cat "$tmp/err")"
 }
 says "experts" "$models/demo-moe.gguf"
+ntx quantize "$models/demo.gguf" "$tmp/q4.gguf" Q4_0 --quiet || fail "quantize"
+head -c 100000 "$tmp/q4.gguf" >"$tmp/cut.gguf"
+"$NTX_BIN/ntx" run "$tmp/a.gguf" x -n 1 --quiet --draft "self,$tmp/cut.gguf" 2>"$tmp/err" &&
+    fail "a drafter that is cut off"
+grep -q "^ntx: --draft $tmp/cut.gguf: " "$tmp/err" || fail "which drafter is cut off: $(cat "$tmp/err")"
 model "$tmp/q.gguf" --arch qwen35 --layers 8 --embd 256 --heads 4 --kv 2 --head-dim 64 --ff 768 --type Q8_0
 says "recurrent state" "$tmp/q.gguf"
 says "skip" "$tmp/a.gguf" --skip script:3-4@0
