@@ -25,8 +25,9 @@ double ntx__doctor_read_rate(struct ntx_pool *pool, const void *buf, size_t byte
 /* Seconds of one ntx_pool_run that does nothing: a quarter of the samples took less. */
 double ntx__doctor_step(struct ntx_pool *pool, double seconds);
 
-/* median.c: of v [n], which it sorts: a quarter of them is less. On a busy machine most samples may be far too long. */
-double ntx__doctor_quartile(double *v, unsigned n);
+/* median.c: of v [n], which it sorts: so many quarters of them are less. Of times that only waiting makes longer one
+ * quarter is taken, since on a busy machine most samples may be far too long. */
+double ntx__doctor_quantile(double *v, unsigned n, unsigned quarters);
 
 /* kernels.c: hw->kernels, for each type. */
 int ntx__doctor_kernels(const struct ntx__doctor_bench *b, double seconds, struct ntx_hw *hw);

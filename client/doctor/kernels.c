@@ -54,12 +54,6 @@ void ntx__doctor_fill(void *buf, size_t bytes)
     }
 }
 
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median rate; a run reads a part of the buffer that takes a moment: for one row a quarter, far more than the
  * caches. */
 static double median_rate(struct ntx_pool *pool, struct multiply *m, size_t all, double seconds)
@@ -80,8 +74,7 @@ static double median_rate(struct ntx_pool *pool, struct multiply *m, size_t all,
         from = from + 2 * m->bytes <= all ? from + NTX_ROUND_DOWN(m->bytes, 64)
                                           : 0; /* other memory each time, which no cache holds */
     } while (ntx_now_ns() < end && n < 64);
-    qsort(v, (size_t)n, sizeof *v, compare_doubles);
-    return v[n / 2];
+    return ntx__doctor_quantile(v, (unsigned)n, 2);
 }
 
 /* Makes m ready for a type. free_multiply frees its memory, also after -ENOMEM. */
@@ -191,7 +184,7 @@ static double quartile_tiles(struct ntx_pool *pool, struct multiply *m, size_t a
         m->w = m->w + 2 * bytes <= first + all ? m->w + bytes : first;
     } while ((n < TILES_LEAST || ntx_now_ns() < end) && n < 256);
     m->w = first;
-    return ntx__doctor_quartile(v, (unsigned)n);
+    return ntx__doctor_quantile(v, (unsigned)n, 1);
 }
 
 int ntx__doctor_round(const struct ntx__doctor_bench *b, double seconds, double *round_s)

@@ -252,12 +252,6 @@ int ntx__doctor_layers_measure(struct ntx__doctor_layers *l, struct ntx_err *err
     return rc;
 }
 
-static int compare_samples(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 void ntx__doctor_layers_rate(struct ntx__doctor_layers *l, struct ntx_hw *hw)
 {
     for (unsigned i = 0; i < l->n; i++) {
@@ -265,8 +259,7 @@ void ntx__doctor_layers_rate(struct ntx__doctor_layers *l, struct ntx_hw *hw)
         struct ntx_load_bytes load;
         if (!s->n || !ntx_plan_load(s->model, s->plan, ROWS, 0, ROWS, &load))
             continue;
-        qsort(s->s, s->n, sizeof *s->s, compare_samples);
-        const double times = ntx_predict_times(hw, &load, s->s[s->n / 2]);
+        const double times = ntx_predict_times(hw, &load, ntx__doctor_quantile(s->s, s->n, 2));
         if (times > 0)
             hw->prompts[hw->n_prompts++] = (struct ntx_hw_prompt){s->model->hp.n_embd, times};
     }

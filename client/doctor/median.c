@@ -13,10 +13,10 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double ntx__doctor_quartile(double *v, unsigned n)
+double ntx__doctor_quantile(double *v, unsigned n, unsigned quarters)
 {
     qsort(v, n, sizeof *v, compare_doubles);
-    return v[n / 4];
+    return v[n * quarters / 4];
 }
 
 /* Median of the double at this offset of each round. */

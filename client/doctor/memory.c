@@ -88,5 +88,5 @@ double ntx__doctor_step(struct ntx_pool *pool, double seconds)
             ntx_pool_run(pool, do_nothing, NULL);
         v[n++] = (double)(ntx_now_ns() - t0) * 1e-9 / RUNS;
     } while ((n < LEAST || ntx_now_ns() < end) && n < MOST);
-    return ntx__doctor_quartile(v, n);
+    return ntx__doctor_quantile(v, n, 1);
 }

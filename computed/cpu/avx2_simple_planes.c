@@ -8,20 +8,9 @@
  * nothing after the weights is read. */
 #include "computed/cpu/avx2.h"
 #include "computed/cpu/avx2_planes.h"
+#include "computed/cpu/simple_planes.h"
 
 enum { AHEAD = 2048 }; /* bytes to fetch ahead of use */
-
-/* Up to eight blocks of a row. */
-struct run {
-    const uint8_t *high, *low; /* low: NULL: high bits alone */
-    uint32_t n;
-};
-
-/* x in the order of joined values; the other parts of its row as they are. */
-struct turned_row {
-    const int8_t *q;
-    struct q8_row of;
-};
 
 /* Sums of a run's blocks for each row of x, a lane a block. full: n is 8. */
 typedef void run_fn(const struct run *g, const struct turned_row *x, const int rows, const bool full, __m256i *out);
@@ -59,8 +48,6 @@ INLINE __m256i four_words(const struct run *g, const uint8_t *p, const size_t bl
 }
 
 /* ---- Q8_0: two blocks of d and 16 bytes, whose values 0 to 15 are one register, and the others the next */
-
-enum { Q8_HIGH = NTX_PLANES_HIGH_BYTES(q8_0, 4, 32), Q8_LOW = NTX_PLANES_LOW_BYTES(4, 32) };
 
 INLINE void turn_q8_0(const int8_t *q, int8_t *to)
 {
@@ -100,8 +87,6 @@ INLINE void run_q8_0(const struct run *g, const struct turned_row *x, const int 
 
 /* ---- Q5_0: four blocks of d, four bytes of fifth bits and eight of the two bits below these. A register has eight
  * values of each block. */
-
-enum { Q5_HIGH = NTX_PLANES_HIGH_BYTES(q5_0, 2, 16), Q5_LOW = NTX_PLANES_LOW_BYTES(2, 16) };
 
 INLINE void turn_q5_0(const int8_t *q, int8_t *to)
 {
